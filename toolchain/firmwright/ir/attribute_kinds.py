@@ -35,9 +35,9 @@ def _is_int(value: object) -> bool:
 
 
 def _is_section(value: object) -> bool:
-    return isinstance(value, str) and (
-        not value or LINKER_SECTION.fullmatch(value) is not None
-    )
+    if not isinstance(value, str):
+        return False
+    return not value or LINKER_SECTION.fullmatch(value) is not None
 
 
 def _is_pool_access(value: object) -> bool:
@@ -45,9 +45,8 @@ def _is_pool_access(value: object) -> bool:
 
 
 def _is_speed(value: object) -> bool:
-    return (_is_int(value) or isinstance(value, float)) and 0 < float(
-        str(value)
-    ) < math.inf
+    is_number = _is_int(value) or isinstance(value, float)
+    return is_number and 0 < float(str(value)) < math.inf
 
 
 INT = Kind("an integer of 64 bits", _is_int)
@@ -66,7 +65,11 @@ def one_of(words: Mapping[str, object] | tuple[str, ...]) -> Kind:
 
 def either(*kinds: Kind) -> Kind:
     names = " or ".join(kind.description for kind in kinds)
-    return Kind(names, lambda value: any(kind.includes(value) for kind in kinds))
+
+    def accepts(value: object) -> bool:
+        return any(kind.includes(value) for kind in kinds)
+
+    return Kind(names, accepts)
 
 
 def list_of(kind: Kind, count: int | None = None) -> Kind:
@@ -87,9 +90,11 @@ def row_of(*kinds: Kind) -> Kind:
     def accepts(value: object) -> bool:
         if not isinstance(value, tuple) or len(value) != len(kinds):
             return False
-        return all(kind.includes(item) for kind, item in zip(kinds, value, strict=True))
+        pairs = zip(kinds, value, strict=True)
+        return all(kind.includes(item) for kind, item in pairs)
 
-    return Kind(f"a list of {', '.join(kind.description for kind in kinds)}", accepts)
+    descriptions = ", ".join(kind.description for kind in kinds)
+    return Kind(f"a list of {descriptions}", accepts)
 
 
 INTS, NUMBERS, TEXTS = list_of(INT), list_of(NUMBER), list_of(TEXT)

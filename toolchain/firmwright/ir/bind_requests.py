@@ -15,26 +15,25 @@ def bind_constants(
 
     `values` has the constants, among others.
     """
-    placed = [
-        v
-        for v in values
-        if v is not None and v.constant and v.virtual_device.memory_scope
-    ]
+    placed: list[Value] = []
+    for value in values:
+        if value is None or not value.constant:
+            continue
+        if value.virtual_device.memory_scope:
+            placed.append(value)
     if not placed or kernel not in module.functions:
         return module
     function = module.kernel(kernel)
     pool = max(value.virtual_device.memory_scope for value in placed)
     attrs = {**function.attrs, CONSTANTS_POOL_ATTR: pool}
     names = {value.name for value in placed}
-    requests = tuple(
-        replace(r, kernels=(*r.kernels, kernel))
-        if r.tensor in names and kernel not in r.kernels
-        else r
-        for r in module.requests
-    )
-    return replace(
-        module.with_function(replace(function, attrs=attrs)), requests=requests
-    )
+    requests = []
+    for request in module.requests:
+        if request.tensor in names and kernel not in request.kernels:
+            request = replace(request, kernels=(*request.kernels, kernel))
+        requests.append(request)
+    bound = module.with_function(replace(function, attrs=attrs))
+    return replace(bound, requests=tuple(requests))
 
 
 def bind_tensors(
@@ -43,14 +42,11 @@ def bind_tensors(
     calls: Mapping[str, Sequence[int]],
 ) -> IRModule:
     """Return the module with requests bound to their tensors' buffers and calls."""
-    requests = (
-        replace(
-            request,
-            buffers=tuple(buffers.get(request.tensor, ())),
-            calls=tuple(calls.get(request.tensor, ())),
-        )
-        for request in module.requests
-    )
+    requests = []
+    for request in module.requests:
+        own_buffers = tuple(buffers.get(request.tensor, ()))
+        own_calls = tuple(calls.get(request.tensor, ()))
+        requests.append(replace(request, buffers=own_buffers, calls=own_calls))
     return replace(module, requests=tuple(requests))
 
 
@@ -59,9 +55,9 @@ def bind_copies(module: IRModule, copies: Mapping[str, Sequence[str]]) -> IRModu
     requests = []
     for request in module.requests:
         if request.kernels:
-            names = (
-                name for kernel in request.kernels for name in copies.get(kernel, ())
-            )
-            request = replace(request, buffers=tuple(dict.fromkeys(names)), kernels=())
+            names: dict[str, None] = {}
+            for kernel in request.kernels:
+                names |= dict.fromkeys(copies.get(kernel, ()))
+            request = replace(request, buffers=tuple(names), kernels=())
         requests.append(request)
     return replace(module, requests=tuple(requests))

@@ -66,7 +66,8 @@ def pool_image_bytes(module: IRModule, pool: PoolInfo) -> int:
     """Return the size of the pool's image without computing its hash."""
     size = len(_pool_contents(module, pool).data)
     hashed = hash_bytes(pool) if size else 0
-    return size + (-size % IMAGE_ALIGNMENT if hashed else 0) + hashed
+    padding = -size % IMAGE_ALIGNMENT if hashed else 0
+    return size + padding + hashed
 
 
 def _pool_contents(module: IRModule, pool: PoolInfo) -> PoolImage:
@@ -107,9 +108,11 @@ def with_content_hash(data: bytes) -> bytes:
 
 
 def unlinked_pool_images(module: IRModule) -> tuple[PoolImage, ...]:
-    images = (
-        build_pool_image(module, p)
-        for p in constant_pools(module)
-        if p.scope in UNLINKED_SCOPES
-    )
-    return tuple(image for image in images if image.data)
+    images: list[PoolImage] = []
+    for pool in constant_pools(module):
+        if pool.scope not in UNLINKED_SCOPES:
+            continue
+        image = build_pool_image(module, pool)
+        if image.data:
+            images.append(image)
+    return tuple(images)

@@ -51,8 +51,10 @@ class Target:
         return dict(self.attrs).get(name, default)
 
     def __str__(self) -> str:
-        attrs = (f"-{name}" if v is True else f"-{name}={v}" for name, v in self.attrs)
-        return " ".join([self.kind, *attrs])
+        words = [self.kind]
+        for name, value in self.attrs:
+            words.append(f"-{name}" if value is True else f"-{name}={value}")
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,8 @@ class PoolInfo:
     def __post_init__(self) -> None:
         if self.section and not LINKER_SECTION.fullmatch(self.section):
             what = f"pool {self.name} has the linker section {self.section!r}."
-            raise ModelError(
-                what, hint="letters, digits and any of _ . $ - for its name."
-            )
+            hint = "letters, digits and any of _ . $ - for its name."
+            raise ModelError(what, hint=hint)
 
 
 POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
@@ -121,9 +122,8 @@ class Constant:
     @staticmethod
     def from_array(name: str, array: npt.NDArray[np.generic], dtype: DType) -> Constant:
         exact = np.ascontiguousarray(array, dtype=dtype.np)
-        return Constant(
-            name, dtype, tuple(int(n) for n in array.shape), exact.tobytes()
-        )
+        shape = tuple(int(n) for n in array.shape)
+        return Constant(name, dtype, shape, exact.tobytes())
 
     def array(self) -> npt.NDArray[np.generic]:
         flat: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype.np)

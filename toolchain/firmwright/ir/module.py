@@ -5,7 +5,7 @@ A module can be printed after any pass, parsed again and compiled to the same by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -104,8 +104,8 @@ class IRModule:
         for name in self.attrs:
             if name in MODULE_ATTRIBUTES:
                 what = (
-                    f"the attribute {name} of the module {self.name} has a field of its"
-                    " own."
+                    f"the attribute {name} of the module {self.name} has a field of "
+                    "its own."
                 )
                 hint = (
                     "set it in `settings`, `results`, `origin` or `entry_name` of the "
@@ -163,15 +163,13 @@ class IRModule:
         """The graph functions without a target, entry first; none after lowering."""
         if not isinstance(self.entry, Function):
             return ()
-        functions = {self.entry.name: self.entry, **self.functions}.values()
-        graphs = (function for function in functions if isinstance(function, Function))
-        return tuple(graph for graph in graphs if not graph.attrs.get("target"))
+        functions = {self.entry.name: self.entry, **self.functions}
+        return _without_target(functions.values())
 
     def graphs_of(self, call: Call) -> tuple[Function, ...]:
         """Return the graphs that are inlined in place of `call`."""
         functions = (self.functions.get(name) for name in called_functions(call))
-        graphs = (function for function in functions if isinstance(function, Function))
-        return tuple(graph for graph in graphs if not graph.attrs.get("target"))
+        return _without_target(functions)
 
     def callee(self, op: str) -> AnyFunction | None:
         """Return the function that `op` (`@name`) calls; None for an operator."""
@@ -193,6 +191,15 @@ class IRModule:
 
     def with_objective(self, objective: Objective) -> IRModule:
         return replace(self, settings=replace(self.settings, objective=objective))
+
+
+def _without_target(functions: Iterable[AnyFunction | None]) -> tuple[Function, ...]:
+    """Return the graph functions among `functions` that belong to no target."""
+    graphs: list[Function] = []
+    for function in functions:
+        if isinstance(function, Function) and not function.attrs.get("target"):
+            graphs.append(function)
+    return tuple(graphs)
 
 
 @dataclass(frozen=True, slots=True)

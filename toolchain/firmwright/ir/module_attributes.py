@@ -37,9 +37,8 @@ def module_attributes(module: IRModule) -> dict[str, Attr]:
         **_settings_rows(module.settings),
         **_results_rows(module.results),
     }
-    return {name: value for name, value in rows.items() if value is not None} | {
-        **module.attrs
-    }
+    shown = {name: value for name, value in rows.items() if value is not None}
+    return {**shown, **module.attrs}
 
 
 def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
@@ -101,25 +100,23 @@ def _results_rows(results: PassResults) -> dict[str, Attr | None]:
 def with_module_attributes(module: IRModule, attrs: Attrs) -> IRModule:
     """Return `module` with attributes from text, of the kinds in MODULE_ATTRIBUTES."""
     reader = _AttributeReader(attrs)
+    of_extensions: dict[str, Attr] = {}
+    for name, value in attrs.items():
+        if name not in MODULE_ATTRIBUTES:
+            of_extensions[name] = value
     return replace(
         module,
         entry_name=reader.text("entry"),
         origin=ModelOrigin(reader.text("source_sha256"), reader.count("subgraph") or 0),
         settings=_read_settings(reader),
         results=_read_results(reader),
-        attrs={
-            name: value
-            for name, value in attrs.items()
-            if name not in MODULE_ATTRIBUTES
-        },
+        attrs=of_extensions,
     )
 
 
 def _read_settings(reader: _AttributeReader) -> Settings:
-    bandwidth, stalls = (
-        reader.number("program_bandwidth"),
-        reader.number("flash_stalls"),
-    )
+    bandwidth = reader.number("program_bandwidth")
+    stalls = reader.number("flash_stalls")
     speed = None
     if bandwidth is not None:
         speed = ReadSpeed(bandwidth, reader.count("program_latency"))
@@ -159,16 +156,16 @@ def _read_results(reader: _AttributeReader) -> PassResults:
     channels = cast(
         "tuple[tuple[str, tuple[int, ...]], ...]", reader.get("live_channels", ())
     )
+    pool_access = []
+    for target, device, *pools in reader.rows("visible_pools"):
+        pool_access.append(PoolAccess(target, device, tuple(pools)))
     return PassResults(
         stage=reader.text("stage") if reader.has("stage") else None,
         user_passes=reader.texts("passes") or (),
         partitioned=reader.texts("partitioned"),
         rejections=tuple(Rejection(*row) for row in reader.rows("rejections")),
         offload_shares=reader.pairs("offload_shares"),
-        pool_access=tuple(
-            PoolAccess(target, device, tuple(pools))
-            for target, device, *pools in reader.rows("visible_pools")
-        ),
+        pool_access=tuple(pool_access),
         device_waits=reader.pairs("device_waits"),
         backend_checks=reader.texts("backend_checks") or (),
         backend_records=reader.get("backends", ()),

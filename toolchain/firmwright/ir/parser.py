@@ -96,9 +96,8 @@ def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
             continue
         where = f"{file}:{number}:1"
         if closed:
-            raise ModelError(
-                f"found {line[:40]!r} after the data section.", where=where
-            )
+            what = f"found {line[:40]!r} after the data section."
+            raise ModelError(what, where=where)
         if line == "}":
             closed = True
         elif line.startswith("sha256.") and line.endswith(":"):
@@ -107,28 +106,25 @@ def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
         elif digest:
             chunks[digest].append(line)
         else:
-            raise ModelError(
-                f"found {line[:40]!r}, expected `sha256.HEX:`.", where=where
-            )
+            what = f"found {line[:40]!r}, expected `sha256.HEX:`."
+            raise ModelError(what, where=where)
     if not closed:
         raise ModelError("the data section has no end.", where=f"{file}:{first}:1")
-    return {
-        digest: _decode_data(digest, "".join(lines), file)
-        for digest, lines in chunks.items()
-    }
+    data: dict[str, bytes] = {}
+    for digest, lines in chunks.items():
+        data[digest] = _decode_data(digest, "".join(lines), file)
+    return data
 
 
 def _decode_data(digest: str, text: str, file: str) -> bytes:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ModelError(
-            f"the bytes of sha256.{digest} are not base64: {error}.", where=file
-        ) from None
+        what = f"the bytes of sha256.{digest} are not base64: {error}."
+        raise ModelError(what, where=file) from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ModelError(
-            f"the bytes of sha256.{digest} do not match their hash.", where=file
-        )
+        what = f"the bytes of sha256.{digest} do not match their hash."
+        raise ModelError(what, where=file)
     return data
 
 
@@ -155,8 +151,8 @@ class _ModuleParser(SyntaxParser):
                 f"{FORMAT_VERSION}."
             )
             hint = (
-                "save the module again with this Firmwright, from the model that it was"
-                " made of."
+                "save the module again with this Firmwright, from the model that it "
+                "was made of."
             )
             raise ModelError(what, where=self.tokens.where(token), hint=hint)
 
@@ -187,22 +183,20 @@ class _ModuleParser(SyntaxParser):
                     token = self.tokens.peek
                     parse = self._graphs.graph if kind == "graph" else self._prims.prim
                     function: AnyFunction = parse()
-                    functions[
-                        self.unique(function.name, functions, "function", token)
-                    ] = function
+                    self.unique(function.name, functions, "function", token)
+                    functions[function.name] = function
                 case "io":
                     io = self._io()
                 case "request":
                     requests.append(self._request())
                 case _:
                     plan = self._plan()
-        listed = tuple(pools.values())
         module = IRModule(
             name=name,
             functions=functions,
             constants=constants,
             targets=targets,
-            pools=listed,
+            pools=tuple(pools.values()),
             io=io,
             plan=plan,
             files=files,
@@ -229,21 +223,19 @@ class _ModuleParser(SyntaxParser):
         attrs = self.attrs({}) if self.tokens.at("{") else {}
         for attr, value in attrs.items():
             if isinstance(value, float | tuple):
-                raise self.tokens.error(
-                    f"attribute {attr} of target {name} is a list.", token
-                )
-        return Target(
-            kind, tuple((k, cast("int | bool | str", v)) for k, v in attrs.items())
-        )
+                what = f"attribute {attr} of target {name} is a list."
+                raise self.tokens.error(what, token)
+        values = cast("dict[str, int | bool | str]", attrs)
+        return Target(kind, tuple(values.items()))
 
     def _pool(self, name: str) -> PoolInfo:
         token = self.tokens.peek
         attrs = self.attrs(POOL_ATTRIBUTES) if self.tokens.at("{") else {}
         if unknown := attrs.keys() - POOL_ATTRIBUTES.keys():
-            raise self.tokens.error(
-                f"pool {name} has the unknown field {min(unknown)!r}.", token
-            )
-        return PoolInfo(name, **attrs)  # type: ignore[arg-type]  # checked against the table above
+            what = f"pool {name} has the unknown field {min(unknown)!r}."
+            raise self.tokens.error(what, token)
+        # The values are of the kinds in the table above.
+        return PoolInfo(name, **attrs)  # type: ignore[arg-type]
 
     def _io(self) -> IoBinding:
         mode = cast(Literal["arena", "caller"], self.one_of(("arena", "caller")))
@@ -261,9 +253,8 @@ class _ModuleParser(SyntaxParser):
             tensor_type = self.tensor_type()
             if kind == "state":
                 self.tokens.expect("=")
-                state.append(
-                    StateTensor(name, buffer, tensor_type, self.tokens.global_())
-                )
+                initial = self.tokens.global_()
+                state.append(StateTensor(name, buffer, tensor_type, initial))
             else:
                 tensors[kind].append(IoTensor(name, buffer, tensor_type))
         inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
@@ -273,17 +264,15 @@ class _ModuleParser(SyntaxParser):
         tensor, token = self.tokens.local(), self.tokens.peek
         origin = self.tokens.string()
         if origin not in [known.value for known in RequestOrigin]:
-            raise self.tokens.error(
-                f"the request for {tensor} has an unknown origin.", token
-            )
+            what = f"the request for {tensor} has an unknown origin."
+            raise self.tokens.error(what, token)
         attrs = self.attrs({})
         for field, value in attrs.items():
             kind = REQUEST_FIELDS.get(field)
             listed = value if isinstance(value, tuple) else (value,)
             if kind is None or (field in _REQUEST_LISTS) != isinstance(value, tuple):
-                raise self.tokens.error(
-                    f"the request for {tensor} has no such {field!r}.", token
-                )
+                what = f"the request for {tensor} has no such {field!r}."
+                raise self.tokens.error(what, token)
             if any(type(item) is not kind for item in listed):
                 what = f"{field} of the request for {tensor} must be {kind.__name__}."
                 raise self.tokens.error(what, token)
@@ -295,23 +284,17 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         dtype, shape = self.dtype(), self.shape()
         size_bytes = math.prod(shape) * (dtype.bits // 8)
-        if (
-            not dtype.bits
-            or any(n < 0 for n in shape)
-            or size_bytes > _CONSTANT_BYTES_MAX
-        ):
+        has_valid_shape = min(shape, default=0) >= 0
+        if not (dtype.bits and has_valid_shape and size_bytes <= _CONSTANT_BYTES_MAX):
             raise self.tokens.error(f"constant {name!r} has an invalid type.", token)
-        pool = (
-            self.in_parentheses(self.tokens.global_) if self.tokens.accept("in") else ""
-        )
+        pool = ""
+        if self.tokens.accept("in"):
+            pool = self.in_parentheses(self.tokens.global_)
         in_full = self.tokens.at("[")
         data = self._listed(dtype) if in_full else self._hashed(name, size_bytes)
         if len(data) != size_bytes:
-            raise self.tokens.error(
-                f"constant {name!r} has {len(data)} bytes, its type needs "
-                f"{size_bytes}.",
-                token,
-            )
+            has = f"constant {name!r} has {len(data)} bytes"
+            raise self.tokens.error(f"{has}, its type needs {size_bytes}.", token)
         return Constant(name, dtype, shape, data, pool)
 
     def _listed(self, dtype: DType) -> bytes:
@@ -319,18 +302,16 @@ class _ModuleParser(SyntaxParser):
         read = self.tokens.float_ if dtype.is_float else self.tokens.int_
         values = self.items("[", "]", read)
         if not dtype.is_float and not all(dtype.min <= v <= dtype.max for v in values):
-            raise self.tokens.error(
-                f"not all of these values are of type {dtype.short}.", token
-            )
+            what = f"not all of these values are of type {dtype.short}."
+            raise self.tokens.error(what, token)
         return np.array(values, dtype=dtype.np.newbyteorder("<")).tobytes()
 
     def _hashed(self, name: str, size_bytes: int, what: str = "constant") -> bytes:
         token = self.tokens.peek
         digest = self.tokens.ident().removeprefix("sha256.")
         if digest == token.text:
-            raise self.tokens.error(
-                f"found {token.text!r}, expected sha256.HEX.", token
-            )
+            what = f"found {token.text!r}, expected sha256.HEX."
+            raise self.tokens.error(what, token)
         data = self._data.get(digest)
         if data is not None:
             return data
@@ -392,9 +373,9 @@ class _ModuleParser(SyntaxParser):
     def _conflict(self) -> OffsetConstraint[str]:
         a, b = self.tokens.local(), self.tokens.local()
         limits = self.in_parentheses(self._pair)
-        period = (
-            self.in_parentheses(self._pair) if self.tokens.accept("mod") else (0, 0)
-        )
+        period = 0, 0
+        if self.tokens.accept("mod"):
+            period = self.in_parentheses(self._pair)
         return OffsetConstraint(a, b, *limits, *period)
 
     def _pair(self) -> tuple[int, int]:

@@ -5,9 +5,8 @@ The stage table of docs/architecture.md describes the form of a module after eac
 
 from firmwright.base.text_sections import read_sections
 
-_ROWS = [
-    line.split() for line in read_sections(__file__, ".txt")["passes"].splitlines()
-]
+_TABLE = read_sections(__file__, ".txt")["passes"]
+_ROWS = [line.split() for line in _TABLE.splitlines()]
 PASS_NAMES = tuple(name for name, *_ in _ROWS)
 SELECTABLE_TIR_PASSES = frozenset(name for name, *kind in _ROWS if kind == ["tir"])
 SELECTABLE_PASSES = frozenset(name for name, *kind in _ROWS if kind)

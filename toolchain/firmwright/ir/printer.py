@@ -9,8 +9,8 @@
     pool @NAME {...}
     io arena preserve_input stream_input_rows { input %BUFFER = "TENSOR": TYPE ...
       state %BUFFER = "TENSOR": TYPE = @INITIAL ... }
-    request %TENSOR "ORIGIN" {device="cpu1", pool="sram", named="y", buffers=[...], calls=[...],
-      kernels=[...]}                        (each if it is not empty)
+    request %TENSOR "ORIGIN" {device="cpu1", pool="sram", named="y", buffers=[...],
+      calls=[...], kernels=[...]}           (each if it is not empty)
     const @NAME = i8[3,3] sha256.HEX        (hand-written: i8[4] [1, 2, 3, 4])
     const @NAME = i8[3,3] in(@POOL) sha256.HEX
     file "PATH" sha256.HEX                  (a C source that a function needs)
@@ -92,10 +92,11 @@ def _print_head(module: IRModule, page: IRWriter) -> None:
             f"target {format_global(name)} = {quote(target.kind)} {format_attrs(attrs)}"
         )
     for pool in module.pools:
-        values = {
-            f.name: getattr(pool, f.name) for f in fields(pool) if f.name != "name"
-        }
-        attrs = {key: v for key, v in values.items() if v != getattr(PoolInfo(""), key)}
+        attrs = {}
+        for field in fields(pool):
+            value = getattr(pool, field.name)
+            if field.name != "name" and value != getattr(PoolInfo(""), field.name):
+                attrs[field.name] = value
         page.put(f"pool {format_global(pool.name)} {format_attrs(attrs)}")
     if module.io != IoBinding():
         _print_io(module.io, page)
@@ -115,14 +116,12 @@ def _print_io(io: IoBinding, page: IRWriter) -> None:
             ("output", io.outputs),
             ("state", io.state),
         ):
-            for t in tensors:
-                initial = (
-                    f" =\n{format_global(t.initial)}"
-                    if isinstance(t, StateTensor)
-                    else ""
-                )
-                names = f"{format_local(t.buffer)} = {quote(t.name)}"
-                page.put(f"{kind} {names}:\n{format_type(t.type)}{initial}")
+            for tensor in tensors:
+                names = f"{format_local(tensor.buffer)} = {quote(tensor.name)}"
+                text = f"{kind} {names}:\n{format_type(tensor.type)}"
+                if isinstance(tensor, StateTensor):
+                    text += f" =\n{format_global(tensor.initial)}"
+                page.put(text)
 
 
 def _print_plan(plan: Plan, page: IRWriter) -> None:
@@ -139,16 +138,14 @@ def _print_plan(plan: Plan, page: IRWriter) -> None:
                 f"live({live})\npools({pools})"
             )
         for name, where in plan.placements.items():
-            page.line(
-                f"place {format_local(name)} at {format_global(where.pool)} + "
-                f"{where.offset}"
-            )
+            place = f"{format_global(where.pool)} + {where.offset}"
+            page.line(f"place {format_local(name)} at {place}")
         for c in plan.conflicts:
-            modulus = (
-                f" mod({c.modulus}, {c.residue})" if c.modulus or c.residue else ""
-            )
             names = f"{format_local(c.a)} {format_local(c.b)}"
-            page.line(f"conflict {names} ({c.lo}, {c.hi}){modulus}")
+            text = f"conflict {names} ({c.lo}, {c.hi})"
+            if c.modulus or c.residue:
+                text += f" mod({c.modulus}, {c.residue})"
+            page.line(text)
 
 
 def _digest(data: bytes) -> str:

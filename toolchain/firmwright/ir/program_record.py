@@ -150,18 +150,15 @@ def record_from_json(data: JsonObject) -> ProgramRecord:
 
 def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
     """Return the choices that made `module` from the calls of `graph`."""
-    kernels = {
-        name: RecordedKernel(
-            str(function.attrs.get("schedule", "")), digest_kernel(function)
-        )
-        for name, function in sorted(module.functions.items())
-        if isinstance(function, tir.PrimFunc)
-    }
+    kernels: dict[str, RecordedKernel] = {}
+    for name, function in sorted(module.functions.items()):
+        if isinstance(function, tir.PrimFunc):
+            schedule = str(function.attrs.get("schedule", ""))
+            kernels[name] = RecordedKernel(schedule, digest_kernel(function))
     entry, calls = graph.entry, dict[str, str]()
     if isinstance(entry, Function):
-        calls = {
-            f"{call.op}_{k}": describe_call(call) for k, call in enumerate(entry.body)
-        }
+        for index, call in enumerate(entry.body):
+            calls[f"{call.op}_{index}"] = describe_call(call)
     has_removed = bool(graph.results.live_channels)
     return ProgramRecord(calls, kernels, tuple(_segments(module)), has_removed)
 
@@ -174,21 +171,22 @@ def _segments(module: IRModule) -> Iterator[RecordedSegment]:
         calls = [call for call in prim_calls(node.body) if call.op >= 0]
         if not calls:
             continue
-        bands = (_BAND.search(call.callee) for call in calls)
-        band = max((int(match[1]) for match in bands if match), default=1)
+        bands: list[int] = []
+        for call in calls:
+            if match := _BAND.search(call.callee):
+                bands.append(int(match[1]))
         indices = [call.op for call in calls]
-        yield RecordedSegment(min(indices), max(indices) + 1, band)
+        yield RecordedSegment(min(indices), max(indices) + 1, max(bands, default=1))
 
 
 def describe_call(call: Call) -> str:
     """Describe operator, tensors and attributes; of constants, only the types."""
     inputs = ", ".join(_describe_value(value) for value in call.inputs)
     outputs = ", ".join(_describe_value(value) for value in call.outputs)
-    attrs = ", ".join(
-        f"{name}={_short(value)}"
-        for name, value in sorted(attrs_to_mapping(call.attrs).items())
-    )
-    return f"{call.op}({inputs}) -> {outputs}{attrs and f' {{{attrs}}}'}"
+    text = f"{call.op}({inputs}) -> {outputs}"
+    pairs = sorted(attrs_to_mapping(call.attrs).items())
+    attrs = ", ".join(f"{name}={_short(value)}" for name, value in pairs)
+    return f"{text} {{{attrs}}}" if attrs else text
 
 
 def _describe_value(value: Value | None) -> str:
@@ -200,7 +198,8 @@ def _describe_value(value: Value | None) -> str:
         return text
     quantization = kind.quantization
     scales = ",".join(f"{scale:.9g}" for scale in quantization.scales)
-    return f"{text} scale {scales} zero {','.join(map(str, quantization.zero_points))}"
+    zeros = ",".join(map(str, quantization.zero_points))
+    return f"{text} scale {scales} zero {zeros}"
 
 
 def _short(value: Attr) -> str:
@@ -221,19 +220,16 @@ def digest_code(module: IRModule) -> str:
     """
     page, first = IRWriter(), dict[tuple[object, ...], int]()
     for number, (name, constant) in enumerate(module.constants.items()):
-        same = (
-            number
-            if keeps_constants_apart(module)
-            else first.setdefault(_key(constant), number)
-        )
-        page.line(
-            f"{name} {constant.dtype.short} {constant.shape} {constant.pool} {same}"
-        )
+        same = number
+        if not keeps_constants_apart(module):
+            same = first.setdefault(_key(constant), number)
+        kind = f"{constant.dtype.short} {constant.shape}"
+        page.line(f"{name} {kind} {constant.pool} {same}")
     for path, file in sorted(module.files.items()):
         page.line(f"{path} {hashlib.sha256(file).hexdigest()}")
-    attrs = {
-        k: v for k, v in module_attributes(module).items() if k not in _VARYING_ATTRS
-    }
+    attrs = module_attributes(module)
+    for name in _VARYING_ATTRS:
+        attrs.pop(name, None)
     parts = (module.name, attrs, module.targets, module.pools, module.io, module.plan)
     for part in parts:
         page.line(repr(part))

@@ -69,11 +69,10 @@ def format_attr(value: Attr) -> str:
 
 
 def format_attrs(attrs: Attrs) -> str:
-    return (
-        "{"
-        + ",\n".join(f"{format_word(k)}={format_attr(v)}" for k, v in attrs.items())
-        + "}"
-    )
+    pairs = []
+    for name, value in attrs.items():
+        pairs.append(f"{format_word(name)}={format_attr(value)}")
+    return "{" + ",\n".join(pairs) + "}"
 
 
 def format_shape(dtype: DType, shape: tuple[int, ...]) -> str:
@@ -101,27 +100,21 @@ def format_quantization(quantization: Quantization) -> str:
 
 def format_type(kind: TensorType) -> str:
     text = format_shape(kind.dtype, kind.shape)
-    return (
-        f"{text}\n{format_quantization(kind.quantization)}"
-        if kind.quantization
-        else text
-    )
+    if not kind.quantization:
+        return text
+    return f"{text}\n{format_quantization(kind.quantization)}"
 
 
 def format_device(device: VirtualDevice) -> str:
+    has_id = device.device_id != UNCONSTRAINED.device_id
     fields = {
         "type": quote(device.device_type) if device.device_type else "",
-        "id": str(device.device_id)
-        if device.device_id != UNCONSTRAINED.device_id
-        else "",
+        "id": str(device.device_id) if has_id else "",
         "target": quote(device.target) if device.target else "",
         "scope": quote(device.memory_scope) if device.memory_scope else "",
     }
-    return (
-        "on("
-        + ", ".join(f"{name}={text}" for name, text in fields.items() if text)
-        + ")"
-    )
+    shown = [f"{name}={text}" for name, text in fields.items() if text]
+    return f"on({', '.join(shown)})"
 
 
 class SyntaxParser:
@@ -165,13 +158,10 @@ class SyntaxParser:
         return value
 
     def expected(self, what: str) -> ModelError:
-        token = self.tokens.peek
-        shown = (
-            "the end of the text"
-            if token.kind is TokenKind.END
-            else repr(token.text[:40])
-        )
-        return self.tokens.error(f"found {shown}, expected {what}.")
+        token, found = self.tokens.peek, "the end of the text"
+        if token.kind is not TokenKind.END:
+            found = repr(token.text[:40])
+        return self.tokens.error(f"found {found}, expected {what}.")
 
     def unique(
         self, name: str, defined: Mapping[str, object], what: str, token: Token
@@ -232,9 +222,9 @@ class SyntaxParser:
 
     def span(self) -> Span:
         """Parse an optional `span(FILE, SUBGRAPH, OPERATOR[, TENSOR])`."""
-        return (
-            self.in_parentheses(self._span) if self.tokens.accept("span") else Span("")
-        )
+        if not self.tokens.accept("span"):
+            return Span("")
+        return self.in_parentheses(self._span)
 
     def _span(self) -> Span:
         file = self.tokens.string()
@@ -242,12 +232,8 @@ class SyntaxParser:
         subgraph = self.tokens.int_()
         self.tokens.expect(",")
         op_index = self.tokens.int_()
-        return Span(
-            file,
-            subgraph,
-            op_index,
-            self.tokens.string() if self.tokens.accept(",") else "",
-        )
+        tensor = self.tokens.string() if self.tokens.accept(",") else ""
+        return Span(file, subgraph, op_index, tensor)
 
     def dtype(self) -> DType:
         token = self.tokens.peek

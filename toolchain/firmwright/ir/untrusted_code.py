@@ -19,11 +19,7 @@ class UntrustedCode:
 
     def error(self) -> UsageError:
         named = ", ".join(self.items[:_NAMED])
-        more = (
-            f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
-        )
-        what = (
-            "the module contains code of its own, C or lowered functions: "
-            f"{named}{more}."
-        )
+        if len(self.items) > _NAMED:
+            named += f" and {len(self.items) - _NAMED} more"
+        what = f"the module contains code of its own, C or lowered functions: {named}."
         return untrusted_error(what, self.path)

@@ -15,6 +15,7 @@ from typing import cast
 
 from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
+from firmwright.ir.core import Attrs
 from firmwright.ir.graph import devices
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
@@ -33,23 +34,21 @@ def diagnose_requests(module: IRModule) -> list[str]:
         problems_of = _RequestsInMain(module, entry).problems
     else:
         return []
-    return [
-        f"the tensor {request.tensor} is not where {request.reason} places it: "
-        f"{problem}"
-        for request in module.requests
-        for problem in problems_of(request)
-    ]
+    found: list[str] = []
+    for request in module.requests:
+        broken = f"the tensor {request.tensor} is not where {request.reason} places it"
+        found += [f"{broken}: {problem}" for problem in problems_of(request)]
+    return found
 
 
 def diagnose_kept_requests(before: IRModule, after: IRModule) -> list[str]:
     """Return the problems of `after`, and the requests of `before` that it lost."""
     recorded = {request.key for request in after.requests}
-    dropped = [
-        f"the request {request.reason} for the tensor {request.tensor} is no longer in "
-        "the module"
-        for request in before.requests
-        if request.key not in recorded
-    ]
+    dropped: list[str] = []
+    for request in before.requests:
+        if request.key not in recorded:
+            lost = f"the request {request.reason} for the tensor {request.tensor}"
+            dropped.append(f"{lost} is no longer in the module")
     return dropped + diagnose_requests(after)
 
 
@@ -65,17 +64,22 @@ class _RequestsInGraphs:
     @cached_property
     def values(self) -> Mapping[str, Value]:
         """The values of the graphs by name, and the constants of partitions."""
-        functions = [
-            f for f in self.module.functions.values() if isinstance(f, Function)
-        ]
-        constants = [v for f in functions for v in f.values if v.constant is not None]
-        values = [value for graph in self.module.graphs for value in graph.values]
-        return {value.name: value for value in (*constants, *values)}
+        found: dict[str, Value] = {}
+        for function in self.module.functions.values():
+            if isinstance(function, Function):
+                constants = (v for v in function.values if v.constant is not None)
+                found |= {value.name: value for value in constants}
+        for graph in self.module.graphs:
+            found |= {value.name: value for value in graph.values}
+        return found
 
     @cached_property
     def makers(self) -> Mapping[str, Call]:
-        calls = [call for graph in self.module.graphs for call in graph.body]
-        return {value.name: call for call in calls for value in call.outputs}
+        makers: dict[str, Call] = {}
+        for graph in self.module.graphs:
+            for call in graph.body:
+                makers |= dict.fromkeys((value.name for value in call.outputs), call)
+        return makers
 
     def problems(self, request: PlacementRequest) -> Iterator[str]:
         yield from _kernel_problems(self.module, request)
@@ -86,16 +90,11 @@ class _RequestsInGraphs:
             return
         pool = value.virtual_device.memory_scope
         if request.pool not in ("", pool):
-            yield (
-                f"it is {f'in {pool}' if pool else 'in no certain pool'}, not in "
-                f"{request.pool}"
-            )
+            yield f"it is in {pool or 'no certain pool'}, not in {request.pool}"
         found = self._devices(value)
         if request.device and value.constant is None and request.device not in found:
-            yield (
-                f"it is computed on {found[-1] or 'no certain device'}, not on "
-                f"{request.device}"
-            )
+            place = found[-1] or "no certain device"
+            yield f"it is computed on {place}, not on {request.device}"
 
     def _devices(self, value: Value) -> list[str]:
         """Return the device of a value and, through copies, those of its sources."""
@@ -115,16 +114,11 @@ def _kernel_problems(module: IRModule, request: PlacementRequest) -> Iterator[st
     """Yield the kernels that read a constant and do not take it from its pool."""
     for name in request.kernels:
         kernel = module.functions.get(name)
-        pool = (
-            kernel.attrs.get(devices.CONSTANTS_POOL_ATTR)
-            if kernel is not None
-            else None
-        )
+        attrs: Attrs = {} if kernel is None else kernel.attrs
+        pool = attrs.get(devices.CONSTANTS_POOL_ATTR)
         if pool != request.pool:
-            yield (
-                f"the kernel @{name} reads its constants from "
-                f"{pool or 'program memory'}"
-            )
+            place = pool or "program memory"
+            yield f"the kernel @{name} reads its constants from {place}"
 
 
 @dataclass(frozen=True)
@@ -153,9 +147,7 @@ class _RequestsInMain:
     @cached_property
     def devices_of_calls(self) -> Mapping[int, list[str]]:
         calls = prim_calls(self.main.body)
-        return group_pairs(
-            (call.op, call.device or devices.MAIN_DEVICE) for call in calls
-        )
+        return group_pairs((c.op, c.device or devices.MAIN_DEVICE) for c in calls)
 
     def problems(self, request: PlacementRequest) -> Iterator[str]:
         yield from _kernel_problems(self.module, request)
@@ -175,27 +167,26 @@ class _RequestsInMain:
     def _device_problems(self, request: PlacementRequest) -> Iterator[str]:
         for op in request.calls:
             found = self.devices_of_calls.get(op, [])
-            wrong = next((device for device in found if device != request.device), "")
-            if wrong or not found:
-                yield (
-                    f"it is computed on {wrong or 'no device'}, not on {request.device}"
-                )
+            others = [device for device in found if device != request.device]
+            if others or not found:
+                place = others[0] if others else "no device"
+                yield f"it is computed on {place}, not on {request.device}"
+        if request.calls or self.module.plan is None:
+            return
         visible = self._visible_pools(request.device)
-        for name in (
-            () if request.calls or self.module.plan is None else request.buffers
-        ):
-            if visible and self._pool(name) not in visible:
-                yield (
-                    f"it is in {self._pool(name)}, which {request.device} cannot access"
-                )
+        for name in request.buffers:
+            pool = self._pool(name)
+            if visible and pool not in visible:
+                yield f"it is in {pool}, which {request.device} cannot access"
 
     def _visible_pools(self, device: str) -> frozenset[str]:
         """Return the pools that a device can access; empty if there is no limit."""
         place = devices.MAIN_DEVICE if devices.is_core(device) else device
-        rows = self.module.results.pool_access
-        return frozenset(
-            pool for row in rows if row.device == place for pool in row.pools
-        )
+        pools: set[str] = set()
+        for row in self.module.results.pool_access:
+            if row.device == place:
+                pools.update(row.pools)
+        return frozenset(pools)
 
     def _root(self, name: str) -> str:
         while self.parents.get(name, name) != name:

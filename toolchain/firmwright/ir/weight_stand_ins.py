@@ -74,11 +74,9 @@ def with_stand_ins(module: IRModule, kind: StandIn) -> IRModule:
 def _weights(function: Function) -> Iterator[tuple[Call, int, Value]]:
     for call in function.body:
         for index, value in enumerate(call.inputs):
-            if (
-                value is not None
-                and value.constant is not None
-                and _is_weight(call, index, value)
-            ):
+            if value is None or value.constant is None:
+                continue
+            if _is_weight(call, index, value):
                 yield call, index, value
 
 
@@ -107,9 +105,8 @@ def _floats(shape: tuple[int, ...], kind: StandIn) -> Array:
         case StandIn.SMALL:
             return np.ones(shape)
         case StandIn.FULL_RANGE:
-            return np.random.default_rng(_SEED).uniform(
-                -_FLOAT_REACH, _FLOAT_REACH, shape
-            )
+            generator = np.random.default_rng(_SEED)
+            return generator.uniform(-_FLOAT_REACH, _FLOAT_REACH, shape)
 
 
 def _integers(call: Call, constant: Constant, kind: StandIn) -> Array:

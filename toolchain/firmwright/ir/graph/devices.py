@@ -27,9 +27,8 @@ _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 def parse_device(name: str) -> VirtualDevice:
     match = _NAME.match(name)
     if match is None:
-        raise UsageError(
-            f"{name!r} is not a device name.", hint="a type and a number, such as cpu1."
-        )
+        hint = "a type and a number, such as cpu1."
+        raise UsageError(f"{name!r} is not a device name.", hint=hint)
     return VirtualDevice(match[1], int(match[2]))
 
 
@@ -43,16 +42,13 @@ def device_name(device: VirtualDevice) -> str:
 def with_device(value: Value, device: str) -> Value:
     at = parse_device(device)
     old = value.virtual_device
-    return replace(
-        value,
-        virtual_device=replace(old, device_type=at.device_type, device_id=at.device_id),
-    )
+    new = replace(old, device_type=at.device_type, device_id=at.device_id)
+    return replace(value, virtual_device=new)
 
 
 def with_memory_scope(value: Value, scope: str) -> Value:
-    return replace(
-        value, virtual_device=replace(value.virtual_device, memory_scope=scope)
-    )
+    device = replace(value.virtual_device, memory_scope=scope)
+    return replace(value, virtual_device=device)
 
 
 def is_placed(value: Value) -> bool:
@@ -96,9 +92,11 @@ def copy_device(module: IRModule, *, outward: bool) -> str:
 def private_pools(module: IRModule) -> frozenset[str]:
     """Return the pools that the main core cannot access."""
     default = next(iter(module.targets), "")
-    return frozenset(
-        p.name for p in module.pools if p.targets and default not in p.targets
-    )
+    private: set[str] = set()
+    for pool in module.pools:
+        if pool.targets and default not in pool.targets:
+            private.add(pool.name)
+    return frozenset(private)
 
 
 def is_core(device: str) -> bool:
@@ -107,6 +105,5 @@ def is_core(device: str) -> bool:
 
 def module_cores(module: IRModule) -> tuple[str, ...]:
     """Return the devices that run kernels of the main target."""
-    return tuple(name for name in module_devices(module) if is_core(name)) or (
-        MAIN_DEVICE,
-    )
+    cores = tuple(filter(is_core, module_devices(module)))
+    return cores or (MAIN_DEVICE,)

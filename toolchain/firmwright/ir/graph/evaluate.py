@@ -13,6 +13,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.resource_limits import EVALUATED_CALLS_MAX, WorkBudget
 from firmwright.ir import tir
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.graph.op_call import MeaningTable, OpCall
@@ -48,16 +49,16 @@ def evaluate_graph(
     return values
 
 
+def _work_budget() -> WorkBudget:
+    return WorkBudget(EVALUATED_CALLS_MAX, "loops that take more than {} operators")
+
+
 @dataclass(frozen=True, slots=True)
 class _Evaluator:
     module: IRModule
     ops: MeaningTable
     intrinsics: IntrinsicTable
-    work: WorkBudget = field(
-        default_factory=lambda: WorkBudget(
-            EVALUATED_CALLS_MAX, "loops that take more than {} operators"
-        )
-    )
+    work: WorkBudget = field(default_factory=_work_budget)
 
     def run_calls(self, function: Function, values: dict[str, Array]) -> None:
         self.work.spend(1 + len(function.body))
@@ -71,13 +72,14 @@ class _Evaluator:
             elif call.op in CONTROL_FLOW_OPS:
                 results = self.run_control(call, arrays)
             else:
-                results = self.ops[call.op].reference(
-                    make_op_call(call, self.module), arrays
-                )
-            values.update(zip((v.name for v in call.outputs), results, strict=True))
+                reference = self.ops[call.op].reference
+                results = reference(make_op_call(call, self.module), arrays)
+            for value, result in zip(call.outputs, results, strict=True):
+                values[value.name] = result
 
     def run_graph(self, function: Function, args: Sequence[Array]) -> tuple[Array, ...]:
-        values = {v.name: array for v, array in zip(function.params, args, strict=True)}
+        names = (param.name for param in function.params)
+        values = dict(zip(names, args, strict=True))
         self.run_calls(function, values)
         return tuple(_array(self.module, value, values) for value in function.results)
 
@@ -88,20 +90,18 @@ class _Evaluator:
             return self.run_graph(function, args)
 
         if isinstance(call.attrs, IfAttrs):
-            return run(
-                call.attrs.then if arrays[0].item() else call.attrs.else_, arrays[1:]
-            )
+            branch = call.attrs.then if arrays[0].item() else call.attrs.else_
+            return run(branch, arrays[1:])
         loop, carried = call.attributes(WhileAttrs), tuple(arrays)
         while run(loop.cond, carried)[0].item():
             carried = run(loop.body, carried)
         return carried
 
     def run_prim(self, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
-        functions = {
-            n: f
-            for n, f in self.module.functions.items()
-            if isinstance(f, tir.PrimFunc)
-        }
+        functions: dict[str, tir.PrimFunc] = {}
+        for name, function in self.module.functions.items():
+            if isinstance(function, tir.PrimFunc):
+                functions[name] = function
         func = functions.get(call.op[1:])
         if func is None:
             raise ModelError(f"{call.op} is not a PrimFunc.", where=str(call.span))
@@ -127,12 +127,10 @@ def numerics_of(module: IRModule) -> NumericsProfile:
 
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:
-    constants = tuple(
-        module.constants.get(value.constant)
-        if value is not None and value.constant
-        else None
-        for value in call.inputs
-    )
+    constants: list[Constant | None] = []
+    for value in call.inputs:
+        name = None if value is None else value.constant
+        constants.append(module.constants.get(name) if name else None)
     values = (*call.inputs, *call.outputs)
     scopes = tuple("" if v is None else v.virtual_device.memory_scope for v in values)
     return OpCall(
@@ -140,7 +138,7 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
         inputs=tuple(None if value is None else value.type for value in call.inputs),
         outputs=tuple(value.type for value in call.outputs),
         attrs=call.attrs,
-        constants=constants,
+        constants=tuple(constants),
         numerics=numerics_of(module),
         scopes=scopes if any(scopes) else (),
         any_weights=module.settings.weight_independent,

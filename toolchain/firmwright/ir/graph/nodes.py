@@ -6,7 +6,6 @@ function; a call's operator is in the operator table or, with a leading `@`, nam
 function of the module.
 """
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +19,10 @@ from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 
 def unique_name(name: str, taken: set[str]) -> str:
     """Add `name` to `taken`, with a suffix `:1`, `:2`, ... if needed; return it."""
-    numbered = (f"{name}:{count}" if count else name for count in itertools.count())
-    free = next(candidate for candidate in numbered if candidate not in taken)
+    free, count = name, 0
+    while free in taken:
+        count += 1
+        free = f"{name}:{count}"
     taken.add(free)
     return free
 

@@ -24,9 +24,9 @@ class GraphParser(SyntaxParser):
         params = tuple(self.items("(", ")", self._make))
         self.tokens.expect("->")
         results = self.items("(", ")", self._result)
-        states = (
-            self.items("(", ")", self._state) if self.tokens.accept("state") else []
-        )
+        states = []
+        if self.tokens.accept("state"):
+            states = self.items("(", ")", self._state)
         attrs = self.function_attrs()
         self.tokens.expect("{")
         body: list[Call] = []
@@ -34,11 +34,11 @@ class GraphParser(SyntaxParser):
             call = self._line()
             if call is not None:
                 body.append(call)
-        state = tuple(
-            State(value, self._resolved(r), initial) for value, initial, r in states
-        )
+        state = []
+        for value, initial, following in states:
+            state.append(State(value, self._resolved(following), initial))
         resolved = tuple(map(self._resolved, results))
-        return Function(name, params, tuple(body), resolved, attrs, state)
+        return Function(name, params, tuple(body), resolved, attrs, tuple(state))
 
     def _state(self) -> tuple[Value, str, tuple[str, Value | None, str]]:
         """Parse `%value: type = @initial -> %next`."""
@@ -61,9 +61,8 @@ class GraphParser(SyntaxParser):
         name, value, where = result
         definition = value or self._made.get(name)
         if definition is None:
-            error = self.tokens.error(
-                f"the result %{name} is not defined in this function."
-            )
+            what = f"the result %{name} is not defined in this function."
+            error = self.tokens.error(what)
             error.where = where
             raise error
         return definition
@@ -118,10 +117,10 @@ class GraphParser(SyntaxParser):
             return self._full(name)
         value = self._made.get(name)
         if value is None:
-            hint = " (a call cannot read its own output)" if name in made_here else ""
-            raise self.tokens.error(
-                f"%{name} is used before its definition{hint}.", token
-            )
+            what = f"%{name} is used before its definition"
+            if name in made_here:
+                what += " (a call cannot read its own output)"
+            raise self.tokens.error(f"{what}.", token)
         return value
 
     def _make(self, name: str | None = None) -> Value:

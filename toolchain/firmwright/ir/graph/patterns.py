@@ -65,10 +65,12 @@ class OpPattern(Pattern):
     def accepts(self, attrs: OpAttrs) -> bool:
         """Return whether each constrained attribute exists and passes its test."""
         specs = attribute_specs(type(attrs))
-        return all(
-            name in specs and _attr_matches(getattr(attrs, specs[name].field), test)
-            for name, test in self.attrs.items()
-        )
+        for name, test in self.attrs.items():
+            if name not in specs:
+                return False
+            if not _attr_matches(getattr(attrs, specs[name].field), test):
+                return False
+        return True
 
 
 def _attr_matches(value: Attr, wanted: AttrConstraint) -> bool:
@@ -169,11 +171,8 @@ class _PartialMatch:
     def binding(
         self, pattern: Pattern, value: Value | None, *calls: int
     ) -> _PartialMatch:
-        return replace(
-            self,
-            calls=self.calls.union(calls),
-            bound={**self.bound, id(pattern): value},
-        )
+        bound = {**self.bound, id(pattern): value}
+        return replace(self, calls=self.calls.union(calls), bound=bound)
 
 
 def match_pattern(
@@ -199,12 +198,14 @@ def _match_ending_at(
 
 def _is_closed(calls: Collection[int], last: int, graph: PatternGraph) -> bool:
     """Return whether nothing else needs the inner values of a match."""
-    inner = [v for i in calls if i != last for v in graph.function.body[i].outputs]
-    if any(map(is_placed, inner)):
-        return False  # the user placed it
-    return all(
-        graph.readers.get(value.name, frozenset()) <= set(calls) for value in inner
-    )
+    covered = set(calls)
+    for index in covered - {last}:
+        for value in graph.function.body[index].outputs:
+            if is_placed(value):
+                return False  # the user placed it
+            if not graph.readers.get(value.name, frozenset()) <= covered:
+                return False
+    return True
 
 
 def _match_value(
@@ -224,9 +225,8 @@ def _match_value(
         case OpPattern() if value is not None:
             maker = graph.makers.get(value.name)
             if maker is not None and maker in graph.free:
-                yield from _match_call(
-                    pattern, maker, graph, state.binding(pattern, value)
-                )
+                bound = state.binding(pattern, value)
+                yield from _match_call(pattern, maker, graph, bound)
 
 
 def _match_call(
@@ -264,9 +264,8 @@ def format_pattern(pattern: Pattern) -> str:
             return " | ".join(map(format_pattern, choices))
         case OpPattern(op=name, inputs=inputs, attrs=attrs):
             words = ["..."] if inputs is None else list(map(format_pattern, inputs))
-            words += [
-                f"{key}={_format_constraint(test)}" for key, test in attrs.items()
-            ]
+            for key, test in attrs.items():
+                words.append(f"{key}={_format_constraint(test)}")
             return f"{name}({', '.join(words)})"
         case ValuePattern(is_constant=is_constant, absent=absent):
             return ("constant" if is_constant else "any") + ("?" if absent else "")

@@ -30,25 +30,24 @@ def print_graph(func: Function, page: syntax.IRWriter) -> None:
     defined: dict[str, Value] = {}
     params = ",\n".join(_format_definition(value, defined) for value in func.params)
     states = [_format_definition(state.value, defined) for state in func.state]
-    body = [_format_call(call, defined) for call in func.body]
-    lines = [line for call_lines in body for line in call_lines]
+    lines: list[str] = []
+    for call in func.body:
+        lines += _format_call(call, defined)
     uses = []
     for value in func.sinks:
         lines += _new_constants([value], defined)
         uses.append(_format_use(value, defined))
-    names, next_values = (
-        ",\n".join(uses[: len(func.results)]),
-        uses[len(func.results) :],
-    )
-    states_text = [
-        f"{full} =\n{format_global(state.initial)} ->\n{use}"
-        for state, full, use in zip(func.state, states, next_values, strict=True)
-    ]
-    state = "\nstate(" + ",\n".join(states_text) + ")" if states_text else ""
-    attrs = f"\nattrs {syntax.format_attrs(func.attrs)}" if func.attrs else ""
-    page.put(
-        f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{"
-    )
+    names = ",\n".join(uses[: len(func.results)])
+    next_values = uses[len(func.results) :]
+    head = f"graph {format_global(func.name)}({params})\n-> ({names})"
+    kept = []
+    for state, full, use in zip(func.state, states, next_values, strict=True):
+        kept.append(f"{full} =\n{format_global(state.initial)} ->\n{use}")
+    if kept:
+        head += "\nstate(" + ",\n".join(kept) + ")"
+    if func.attrs:
+        head += f"\nattrs {syntax.format_attrs(func.attrs)}"
+    page.put(head + " {")
     with page.indent():
         for line in lines:
             page.put(line)
@@ -57,9 +56,10 @@ def print_graph(func: Function, page: syntax.IRWriter) -> None:
 
 def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
     constants = _new_constants(call.inputs, made)
-    inputs = ",\n".join(
-        "none" if v is None else _format_use(v, made) for v in call.inputs
-    )
+    operands = []
+    for value in call.inputs:
+        operands.append("none" if value is None else _format_use(value, made))
+    inputs = ",\n".join(operands)
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)
     text = f"{outputs} =\n" if outputs else ""
     text += f"{_format_op(call.op)}({inputs})"
@@ -102,16 +102,12 @@ def _format_definition(value: Value, made: dict[str, Value]) -> str:
 
 def _format_value(value: Value) -> str:
     text = f"{format_local(value.name)}: {_format_placed_type(value)}"
-    return (
-        text
-        if value.constant is None
-        else f"{text}\nconst {format_global(value.constant)}"
-    )
+    if value.constant is None:
+        return text
+    return f"{text}\nconst {format_global(value.constant)}"
 
 
 def _format_use(value: Value, made: dict[str, Value]) -> str:
-    return (
-        format_local(value.name)
-        if made.get(value.name) == value
-        else _format_value(value)
-    )
+    if made.get(value.name) == value:
+        return format_local(value.name)
+    return _format_value(value)

@@ -34,6 +34,9 @@ from firmwright.ir.graph.op_call import MeaningTable, OperatorMeaning
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
 
+_TENSOR_ROLES = ("in", "out", "inout")
+"""Roles of the parameters of a kernel that are tensors of the graph."""
+
 
 def verify_graph(function: Function, module: IRModule, ops: MeaningTable) -> None:
     """Raise ModelError with all diagnostics if `function` is invalid."""
@@ -99,44 +102,34 @@ class _GraphVerifier:
         elif definition is None:
             self.report(f"{location}{value.name} is used before its definition")
         elif definition != value:
-            self.report(
-                f"{location}{value.name} is used as a value that differs from its "
-                "definition"
-            )
+            use = f"{location}{value.name} is used as a value"
+            self.report(f"{use} that differs from its definition")
 
     def _type(self, value: Value, location: str) -> None:
-        kind, quantization = value.type, value.type.quantization
-        if any(n < 1 for n in kind.shape):
-            self.report(
-                f"{location}{value.name} has the shape {kind.shape}, not all positive"
-            )
+        shape, quantization = value.type.shape, value.type.quantization
+        subject = f"{location}{value.name}"
+        if min(shape, default=1) < 1:
+            self.report(f"{subject} has the shape {shape}, not all positive")
         target = value.virtual_device.target
         if target and target not in self.module.targets:
-            self.report(f"{location}{value.name} has the unknown target {target!r}")
+            self.report(f"{subject} has the unknown target {target!r}")
         if quantization is None or quantization.axis is None:
             return
         axis, count = quantization.axis, len(quantization.scales)
-        if axis >= len(kind.shape):
-            self.report(
-                f"{location}{value.name} is quantized along axis {axis} of {kind.shape}"
-            )
-        elif count not in (1, kind.shape[axis]):
-            self.report(
-                f"{location}{value.name} has {count} scales for {kind.shape[axis]} "
-                "channels"
-            )
+        if axis >= len(shape):
+            self.report(f"{subject} is quantized along axis {axis} of {shape}")
+        elif count not in (1, shape[axis]):
+            self.report(f"{subject} has {count} scales for {shape[axis]} channels")
 
     def _constant(self, value: Value, location: str) -> None:
         constant = self.module.constants.get(value.constant or "")
+        subject = f"{location}{value.name}"
         if constant is None:
-            self.report(
-                f"{location}{value.name} refers to the unknown constant "
-                f"{value.constant!r}"
-            )
+            self.report(f"{subject} refers to the unknown constant {value.constant!r}")
         elif (constant.dtype, constant.shape) != (value.type.dtype, value.type.shape):
+            found = format_shape(constant.dtype, constant.shape)
             self.report(
-                f"{location}{value.name} is {_format_type(value.type)}, its constant "
-                f"{format_shape(constant.dtype, constant.shape)}"
+                f"{subject} is {_format_type(value.type)}, its constant {found}"
             )
 
     def _initial(self, state: State) -> None:
@@ -179,28 +172,21 @@ class _GraphVerifier:
             self.report(f"{location}{error}")
         except (KeyError, IndexError) as error:  # the call is incomplete
             self.report(f"{location}an input or attribute is missing ({error!r})")
-        except (
-            TypeError,
-            ValueError,
-            ArithmeticError,
-        ) as error:  # an attribute has the wrong type
+        except (TypeError, ValueError, ArithmeticError) as error:
+            # An attribute has the wrong type.
             self.report(f"{location}an input or attribute is invalid ({error})")
 
     def _outputs(
         self, call: Call, inferred: Sequence[TensorType], location: str
     ) -> None:
         if len(inferred) != len(call.outputs):
-            self.report(
-                f"{location}{call.op} has {len(call.outputs)} outputs, expected "
-                f"{len(inferred)}"
-            )
+            found = f"{location}{call.op} has {len(call.outputs)} outputs"
+            self.report(f"{found}, expected {len(inferred)}")
             return
         for value, kind in zip(call.outputs, inferred, strict=True):
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
-                self.report(
-                    f"{location}{value.name} is {_format_type(value.type)}, "
-                    f"{call.op} returns {_format_type(kind)}"
-                )
+                found = f"{location}{value.name} is {_format_type(value.type)}"
+                self.report(f"{found}, {call.op} returns {_format_type(kind)}")
 
     def _control(self, call: Call, location: str) -> None:
         """Check that inputs and outputs match every function that the call runs."""
@@ -212,11 +198,8 @@ class _GraphVerifier:
                 "then": (call.attrs.then, branch),
                 "else": (call.attrs.else_, branch),
             }
-            if (
-                not inputs
-                or inputs[0].type.dtype != BOOL
-                or inputs[0].type.elements != 1
-            ):
+            first = inputs[0].type if inputs else None
+            if first is None or first.dtype != BOOL or first.elements != 1:
                 self.report(f"{location}the first input is not a boolean")
         else:
             loop = call.attributes(WhileAttrs)
@@ -227,15 +210,13 @@ class _GraphVerifier:
         for attr, (name, signature) in signatures.items():
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
-                self.report(
-                    f"{location}{attr} is {name!r}, not a graph function without state"
-                )
-            elif list(map(_types, (callee.params, callee.results))) != list(
-                map(_types, signature)
-            ):
-                self.report(
-                    f"{location}inputs and outputs do not match those of @{name}"
-                )
+                found = f"{location}{attr} is {name!r}"
+                self.report(f"{found}, not a graph function without state")
+                continue
+            own = [_types(callee.params), _types(callee.results)]
+            if own != list(map(_types, signature)):
+                problem = f"inputs and outputs do not match those of @{name}"
+                self.report(f"{location}{problem}")
 
     def _function_call(self, call: Call, location: str) -> None:
         callee = self.module.functions.get(call.op[1:])
@@ -246,10 +227,11 @@ class _GraphVerifier:
             self.report(f"{location}the function calls itself")
             return
         if isinstance(callee, tir.PrimFunc):
-            types = [p.value for p in callee.params if p.role in ("in", "out", "inout")]
-            want = [
-                (b.dtype.name, b.elements) for b in types if isinstance(b, tir.Buffer)
-            ]
+            want: list[tuple[str, int]] = []
+            for param in callee.params:
+                buffer = param.value
+                if param.role in _TENSOR_ROLES and isinstance(buffer, tir.Buffer):
+                    want.append((buffer.dtype.name, buffer.elements))
         else:
             want = _types((*callee.params, *callee.results))
         if _types(call.values) != want:

@@ -99,37 +99,32 @@ class AccessTracer:
     def __post_init__(self) -> None:
         self._is_output = {self.source: False, self.result: True}
         for part in statements(self.body):
-            if (
-                isinstance(part, tir.DeclBuffer)
-                and part.source.buffer.name in self._is_output
-            ):
-                self._is_output[part.buffer.name] = self._is_output[
-                    part.source.buffer.name
-                ]
+            if isinstance(part, tir.DeclBuffer):
+                source = part.source.buffer.name
+                if source in self._is_output:
+                    self._is_output[part.buffer.name] = self._is_output[source]
 
     def _fixed_registers(self) -> dict[str, LaneValue]:
         """Return the numbers in registers that are stored once and used by no block.
 
         A block may change the registers that are its operands.
         """
-        parts = list(statements(self.body))
-        operands = (
-            arg for p in parts if isinstance(p, tir.Evaluate) for arg in p.call.args
-        )
-        stores = [
-            p
-            for p in parts
-            if isinstance(p, tir.BufferStore) and p.buffer.scope == "reg"
-        ]
-        uses = Counter(
-            p.buffer.name for p in (*stores, *operands) if isinstance(p, _MemoryNode)
-        )
-        values = {store.buffer.name: store.value for store in stores}
-        return {
-            n: v.value
-            for n, v in values.items()
-            if uses[n] == 1 and isinstance(v, tir.IntImm)
-        }
+        uses: Counter[str] = Counter()
+        stored: dict[str, tir.Expr] = {}
+        for part in statements(self.body):
+            match part:
+                case tir.BufferStore(buffer, _, value) if buffer.scope == "reg":
+                    uses[buffer.name] += 1
+                    stored[buffer.name] = value
+                case tir.Evaluate(call):
+                    for arg in call.args:
+                        if isinstance(arg, _MemoryNode):
+                            uses[arg.buffer.name] += 1
+        fixed: dict[str, LaneValue] = {}
+        for name, value in stored.items():
+            if uses[name] == 1 and isinstance(value, tir.IntImm):
+                fixed[name] = value.value
+        return fixed
 
     def run(self, modulus: int = 1) -> AccessLog:
         """Return all accesses; raise UnknownAccessError if they cannot be determined.
@@ -170,33 +165,32 @@ class AccessTracer:
             case tir.BufferStore(buffer) if buffer.name in self._is_output:
                 return "w"
             case tir.IntrinsicCall(args=args) | tir.PrimFuncCall(args=args):
-                return "".join(
-                    "w" if self._is_output[arg.buffer.name] else "r"
-                    for arg in args
-                    if isinstance(arg, tir.AccessPtr)
-                    and arg.buffer.name in self._is_output
-                )
+                return "".join(map(self._pointer_kind, args))
             case tir.Evaluate(call):
-                registers = (
-                    arg for arg in call.args if isinstance(arg, tir.BufferLoad)
-                )
-                return (
-                    "w"
-                    if any(self._is_output.get(r.buffer.name) for r in registers)
-                    else ""
-                )
+                return "w" if any(map(self._loads_output, call.args)) else ""
             case _:
                 return ""
+
+    def _pointer_kind(self, arg: tir.Expr) -> str:
+        if not isinstance(arg, tir.AccessPtr) or arg.buffer.name not in self._is_output:
+            return ""
+        return "w" if self._is_output[arg.buffer.name] else "r"
+
+    def _loads_output(self, arg: tir.Expr) -> bool:
+        return isinstance(arg, tir.BufferLoad) and bool(
+            self._is_output.get(arg.buffer.name)
+        )
 
     def _names_below(self, node: tir.Stmt) -> frozenset[str]:
         below = self._names.get(id(node))
         if below is None:
             nested = map(self._names_below, child_statements(node))
-            own = {
-                part.name if isinstance(part, tir.Var) else part.buffer.name
-                for part in (node, *_own_expressions(node))
-                if isinstance(part, tir.Var | _MemoryNode)
-            }
+            own: set[str] = set()
+            for part in (node, *_own_expressions(node)):
+                if isinstance(part, tir.Var):
+                    own.add(part.name)
+                elif isinstance(part, _MemoryNode):
+                    own.add(part.buffer.name)
             below = self._names[id(node)] = frozenset(own).union(*nested)
         return below
 
@@ -204,12 +198,10 @@ class AccessTracer:
         match node:
             case tir.For(var, start, extent, body):
                 trips = bounds.tight_interval_of(extent)
+                if trips is None:
+                    return EVENTS_MAX + 1
                 inner = bounds.with_loop(var, start, extent)
-                return (
-                    EVENTS_MAX + 1
-                    if trips is None
-                    else trips[1] * self._max_events(body, inner)
-                )
+                return trips[1] * self._max_events(body, inner)
             case tir.Let(var, value, body):
                 inner = bounds.with_let(var, value)
                 return self._max_events(value, bounds) + self._max_events(body, inner)
@@ -293,14 +285,12 @@ class AccessTracer:
             later = later.after(self._slots[id(body)])
 
     def _loop(self, node: tir.For, point: _ProgramPoint) -> None:
-        first, trips = (
-            evaluate_lanes(part, point.values) for part in (node.start, node.extent)
-        )
+        first = evaluate_lanes(node.start, point.values)
+        trips = evaluate_lanes(node.extent, point.values)
         if first is None or trips is None:
             raise UnknownAccessError
-        counts = np.maximum(
-            np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0
-        )
+        trips_of_lanes = np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,))
+        counts = np.maximum(trips_of_lanes, 0)
         ends = self._needed_ends(node) if self._modulus else 0
         steps_taken = np.minimum(counts, 2 * ends) if ends else counts
         total = int(steps_taken.sum())
@@ -322,11 +312,11 @@ class AccessTracer:
     def _accesses(
         self, point: _ProgramPoint, nodes: Iterable[tir.Expr], *, write: bool
     ) -> None:
-        for part in (part for node in nodes for part in walk(node)):
-            match part:
-                case tir.BufferLoad(b) | tir.AccessPtr(b) if (
-                    self._is_output.get(b.name) is write
-                ):
+        for node in nodes:
+            for part in walk(node):
+                if not isinstance(part, tir.BufferLoad | tir.AccessPtr):
+                    continue
+                if self._is_output.get(part.buffer.name) is write:
                     self._record(part, point, write=write)
 
     def _record(self, node: _MemoryNode, point: _ProgramPoint, *, write: bool) -> None:
@@ -389,11 +379,12 @@ def _is_linear_expr(
     node: tir.Expr, varying: set[str], scale: int = 1, modulus: int = 1
 ) -> bool:
     """Return whether `node` * `scale` changes linearly, by multiples of `modulus`."""
-    return all(
-        (isinstance(atom, tir.Var) and coefficient * scale % modulus == 0)
-        or free_vars(atom).isdisjoint(varying)
-        for atom, coefficient in linearize(node).terms.items()
-    )
+    for atom, coefficient in linearize(node).terms.items():
+        if isinstance(atom, tir.Var) and coefficient * scale % modulus == 0:
+            continue
+        if not free_vars(atom).isdisjoint(varying):
+            return False
+    return True
 
 
 def _strided_indices(node: _MemoryNode) -> Iterable[tuple[tir.Expr, int]]:
@@ -407,9 +398,7 @@ def _address(node: _MemoryNode, point: _ProgramPoint) -> LaneValue:
     place, size = point.places[node.buffer.name], node.buffer.dtype.size_bytes
     for index, stride in _strided_indices(node):
         offset = evaluate_lanes(index, point.values)
-        place = (
-            None
-            if place is None or offset is None
-            else place + offset * (stride * size)
-        )
+        if place is None or offset is None:
+            return None
+        place = place + offset * (stride * size)
     return place

@@ -169,15 +169,12 @@ class Bounds:
         first, count = self.tight_interval_of(start), self.tight_interval_of(extent)
         if first is None or count is None:
             return self
-        inner = self.with_range(
-            var.name, first[0], max(first[0], first[1] + count[1] - 1)
-        )
+        last = max(first[0], first[1] + count[1] - 1)
+        inner = self.with_range(var.name, first[0], last)
         if isinstance(start, tir.IntImm) and isinstance(extent, tir.IntImm):
             return inner
-        if has_load(start) or has_load(
-            extent
-        ):  # the body may overwrite the loaded elements
-            return inner
+        if has_load(start) or has_load(extent):
+            return inner  # the body may overwrite the loaded elements
         return inner._at_most(start, var, 0)._below(var, start, extent)
 
     def assume(self, cond: tir.Expr, holds: bool = True) -> Bounds:
@@ -226,11 +223,9 @@ class Bounds:
         if len(form.terms) == 1:
             return self._with_atom(*next(iter(form.terms.items())), limit)
         bound = self._form(key)
-        return (
-            self
-            if bound is None
-            else self._remember(key, bound[0], min(limit, bound[1]))
-        )
+        if bound is None:
+            return self
+        return self._remember(key, bound[0], min(limit, bound[1]))
 
     def _remember(self, form: Affine, low: int, high: int) -> Bounds:
         facts = (*self.facts, (form, (low, high)))[-_FACTS_MAX:]
@@ -277,9 +272,8 @@ class Bounds:
         for atom in list(form.terms):
             if isinstance(atom, tir.Var) and atom.name in self.lets:
                 times = form.coefficient(atom)
-                form = form.plus(Affine({atom: 1}, 0), -times).plus(
-                    self.lets[atom.name], times
-                )
+                without = form.plus(Affine({atom: 1}, 0), -times)
+                form = without.plus(self.lets[atom.name], times)
         return form
 
     def _atom(self, atom: tir.Expr) -> Interval | None:
@@ -342,6 +336,7 @@ def _cancelling_factors(form: Affine, fact: Affine) -> list[int]:
 
 
 def has_load(expr: tir.Expr) -> bool:
-    return any(
-        isinstance(part, tir.BufferLoad | tir.IntrinsicCall) for part in walk(expr)
-    )
+    for part in walk(expr):
+        if isinstance(part, tir.BufferLoad | tir.IntrinsicCall):
+            return True
+    return False

@@ -1,10 +1,11 @@
 """Builder of PrimFuncs: expressions by operators, statements by context managers.
 
     b = Builder("relu_0")
-    x, y = b.buffer_param("x", INT8, (64,), "in"), b.buffer_param("y", INT8, (64,),
-        "out")
+    x = b.buffer_param("x", INT8, (64,), "in")
+    y = b.buffer_param("y", INT8, (64,), "out")
     with b.for_("i", 64) as i:
-        value = b.let("value", b.load(x, [i])) b.store(y, [i], maximum(value, 0))
+        value = b.let("value", b.load(x, [i]))
+        b.store(y, [i], maximum(value, 0))
     func = b.build(op="relu")
 
 Variables, views and memory exist until the end of their block. Names are made unique by
@@ -81,9 +82,9 @@ class ArithExpr:
     equal = _operator("eq")
 
     def cast(self, dtype: DType) -> ArithExpr:
-        return (
-            self if self.expr.dtype == dtype else ArithExpr(tir.Cast(dtype, self.expr))
-        )
+        if self.expr.dtype == dtype:
+            return self
+        return ArithExpr(tir.Cast(dtype, self.expr))
 
 
 def immediate(value: float, dtype: DType) -> tir.Expr:
@@ -123,17 +124,13 @@ def _fold(op: tir.BinaryOp, a: tir.Expr, b: tir.Expr) -> tir.Expr:
     match op, a, b:
         case "add" | "sub" | "mul", tir.IntImm(x), tir.IntImm(y):
             return tir.IntImm(SCALAR_FUNCTIONS[op](x, y), a.dtype)
-        case ("add" | "sub" | "shl" | "shr", _, tir.IntImm(0)) | (
-            "mul" | "div",
-            _,
-            tir.IntImm(1),
-        ):
+        case "add" | "sub" | "shl" | "shr", _, tir.IntImm(0):
             return a
-        case (
-            ("add", tir.IntImm(0), _)
-            | ("mul", tir.IntImm(1), _)
-            | ("mul", _, tir.IntImm(0))
-        ):
+        case "mul" | "div", _, tir.IntImm(1):
+            return a
+        case ("add", tir.IntImm(0), _) | ("mul", tir.IntImm(1), _):
+            return b
+        case "mul", _, tir.IntImm(0):
             return b
         case "mul", tir.IntImm(0), _:
             return a
@@ -162,18 +159,16 @@ def logical_not(term: ExprLike) -> ArithExpr:
 
 def select(cond: ExprLike, a: ExprLike, b: ExprLike) -> ArithExpr:
     dtype = _dtype_of(a, b)
-    return ArithExpr(
-        tir.Select(as_expr(cond, BOOL), as_expr(a, dtype), as_expr(b, dtype))
-    )
+    test = as_expr(cond, BOOL)
+    return ArithExpr(tir.Select(test, as_expr(a, dtype), as_expr(b, dtype)))
 
 
 def call_intrinsic(
     name: str, args: Sequence[ExprLike], dtype: DType, like: DType = INT32
 ) -> ArithExpr:
     """Build an intrinsic value; numbers in `args` become immediates of dtype `like`."""
-    return ArithExpr(
-        tir.IntrinsicCall(name, tuple(as_expr(arg, like) for arg in args), dtype)
-    )
+    nodes = tuple(as_expr(arg, like) for arg in args)
+    return ArithExpr(tir.IntrinsicCall(name, nodes, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +233,10 @@ class Builder:
     ) -> tir.Buffer:
         """Add a linked constant (an `allocate_const` around the whole body)."""
         array = np.asarray(values)
+        shape = tuple(int(n) for n in array.shape)
+        aligned = alignment or dtype.size_bytes
         buffer = tir.Buffer(
-            self.unique(name),
-            dtype,
-            tuple(int(n) for n in array.shape),
-            scope="const",
-            alignment=alignment or dtype.size_bytes,
+            self.unique(name), dtype, shape, scope="const", alignment=aligned
         )
         key = f"{self.name}.{buffer.name}"
         self.constants[key] = Constant.from_array(key, array, dtype)
@@ -316,14 +309,13 @@ class Builder:
         start: ExprLike = 0,
         kind: tir.ForKind = "serial",
     ) -> AbstractContextManager[ArithExpr]:
-        var, first, count = (
-            tir.Var(self.unique(name), INDEX),
-            as_expr(start),
-            as_expr(extent),
-        )
-        return self._nested(
-            ArithExpr(var), lambda body: tir.For(var, first, count, body, kind)
-        )
+        var = tir.Var(self.unique(name), INDEX)
+        first, count = as_expr(start), as_expr(extent)
+
+        def wrap(body: tir.Stmt) -> tir.Stmt:
+            return tir.For(var, first, count, body, kind)
+
+        return self._nested(ArithExpr(var), wrap)
 
     @contextmanager
     def loops(self, names: str, extents: Sequence[int]) -> Iterator[list[ArithExpr]]:
@@ -331,10 +323,10 @@ class Builder:
         numbered = [f"{names}{k}" for k in range(len(extents))]
         each = names.split() if " " in names else numbered
         with ExitStack() as stack:
-            yield [
-                stack.enter_context(self.for_(*loop))
-                for loop in zip(each, extents, strict=True)
-            ]
+            variables = []
+            for name, extent in zip(each, extents, strict=True):
+                variables.append(stack.enter_context(self.for_(name, extent)))
+            yield variables
 
     @contextmanager
     def unrolled(self, name: str, extent: int, *factors: int) -> Iterator[ArithExpr]:
@@ -378,12 +370,12 @@ class Builder:
             raise InternalError(
                 f"store of {node.dtype.name} to {buffer.name}:{buffer.dtype.name}"
             )
-        self._block.append(
-            tir.BufferStore(buffer, tuple(as_expr(i) for i in indices), node)
-        )
+        places = tuple(as_expr(index) for index in indices)
+        self._block.append(tir.BufferStore(buffer, places, node))
 
     def load(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
-        return ArithExpr(tir.BufferLoad(buffer, tuple(as_expr(i) for i in indices)))
+        places = tuple(as_expr(index) for index in indices)
+        return ArithExpr(tir.BufferLoad(buffer, places))
 
     def load_i32(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
         return self.load(buffer, indices).cast(INT32)

@@ -69,13 +69,12 @@ def estimate_cost(
     counts = count_operations(
         func, intrinsics, weights.instructions, weights.registers, arguments
     )
-    return Cost(
-        round(_weighted_sum(counts.done, weights.instructions, 1.0)),
-        round(_weighted_sum(counts.done, weights.cycles, 1.0))
-        if weights.cycles
-        else None,
-        round(_weighted_sum(counts.written, weights.code_bytes, _CODE_BYTES)),
-    )
+    instructions = _weighted_sum(counts.done, weights.instructions, 1.0)
+    cycles: int | None = None
+    if weights.cycles:
+        cycles = round(_weighted_sum(counts.done, weights.cycles, 1.0))
+    code_bytes = _weighted_sum(counts.written, weights.code_bytes, _CODE_BYTES)
+    return Cost(round(instructions), cycles, round(code_bytes))
 
 
 def _weighted_sum(

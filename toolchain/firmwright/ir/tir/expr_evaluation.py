@@ -53,13 +53,11 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue
                 return None
             result = _apply(op, x, y)
             dtype = node.dtype
-            if dtype.is_int and not dtype.signed:
-                return (
-                    None
-                    if dtype.bits == 64
-                    else _in_range(result, dtype.min, dtype.max)
-                )
-            return result
+            if not dtype.is_int or dtype.signed:
+                return result
+            if dtype.bits == 64:
+                return None
+            return _in_range(result, dtype.min, dtype.max)
         case tir.Not(a):
             x = evaluate_lanes(a, values)
             return None if x is None else 1 - x
@@ -77,7 +75,9 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue
 
 
 def _in_range(value: LaneValue, least: int, most: int) -> LaneValue:
-    return None if value is None or np.any((value < least) | (value > most)) else value
+    if value is None or np.any((value < least) | (value > most)):
+        return None
+    return value
 
 
 def _bools_to_ints(value: ArrayLike) -> int | Ints:

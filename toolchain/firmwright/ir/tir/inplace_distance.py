@@ -72,11 +72,10 @@ def excluded_distances(
 
     `reads` and `writes` are the first and end byte of each step.
     """
-    count = len(reads[0])
-    starts, ends = (
-        np.stack(pair, axis=1).reshape(-1) for pair in zip(reads, writes, strict=True)
-    )
-    log = AccessLog(np.arange(2 * count), starts, ends, np.arange(2 * count) % 2 == 1)
+    starts = np.stack((reads[0], writes[0]), axis=1).reshape(-1)
+    ends = np.stack((reads[1], writes[1]), axis=1).reshape(-1)
+    times = np.arange(2 * len(reads[0]))
+    log = AccessLog(times, starts, ends, times % 2 == 1)
     return _hull(log, log.time) or (0, 0)
 
 
@@ -91,10 +90,9 @@ def _per_channel_constraints(
     pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
     if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:
         return None
-    if (
-        whole.lo > -y.size_bytes // _CLOSE_FRACTION
-        or whole.hi < x.size_bytes // _CLOSE_FRACTION
-    ):
+    low_enough = whole.lo <= -y.size_bytes // _CLOSE_FRACTION
+    high_enough = whole.hi >= x.size_bytes // _CLOSE_FRACTION
+    if not (low_enough and high_enough):
         return None
     if trace.max_events() > EVENTS_MAX:
         return None
@@ -126,11 +124,11 @@ def _hull_by_residue(log: AccessLog, pixel: int) -> tuple[int, int] | None:
     residue = split.start % pixel
     order = np.lexsort((split.time, residue))
     limits = np.searchsorted(residue[order], np.arange(pixel + 1))
-    hulls = [
-        hull
-        for first, end in pairwise(limits)
-        if (hull := _hull(split, order[first:end])) is not None
-    ]
+    hulls: list[tuple[int, int]] = []
+    for first, end in pairwise(limits):
+        hull = _hull(split, order[first:end])
+        if hull is not None:
+            hulls.append(hull)
     if not hulls:
         return None
     return min(lo for lo, _ in hulls), max(hi for _, hi in hulls)

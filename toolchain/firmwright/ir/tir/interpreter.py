@@ -91,13 +91,11 @@ class Interpreter:
         func = self.functions[name]
         names = {param.name for param in func.params}
         if names != set(args):
-            raise InternalError(
-                f"parameters are {sorted(names)}, arguments {sorted(args)}",
-                where=f"@{name}",
-            )
-        values = [
-            _make_argument(func, param, args[param.name]) for param in func.params
-        ]
+            what = f"parameters are {sorted(names)}, arguments {sorted(args)}"
+            raise InternalError(what, where=f"@{name}")
+        values: list[Value] = []
+        for param in func.params:
+            values.append(_make_argument(func, param, args[param.name]))
         with np.errstate(all="ignore"):
             self.call(name, values)
 
@@ -107,9 +105,8 @@ class Interpreter:
         if func is None:
             raise InternalError(f"the function {name} is not in the module")
         if len(args) != len(func.params):
-            raise InternalError(
-                f"{len(func.params)} arguments expected", where=f"@{name}"
-            )
+            what = f"{len(func.params)} arguments expected"
+            raise InternalError(what, where=f"@{name}")
         frame = CallFrame()
         pointers: list[tuple[tir.Param, Pointer]] = []
         for param, value in zip(func.params, args, strict=True):
@@ -120,9 +117,8 @@ class Interpreter:
                 frame.variables[param.name] = value
         places = _root_offsets(pointers)
         if (name, places) not in self._compiled:
-            self._compiled[name, places] = _StatementCompiler(self, func).function(
-                places
-            )
+            compiler = _StatementCompiler(self, func)
+            self._compiled[name, places] = compiler.function(places)
         self._compiled[name, places](frame)
 
 
@@ -144,9 +140,8 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
     assert isinstance(buffer, tir.Buffer)
     need = buffer.span_elements * buffer.dtype.size_bytes
     if pointer.extent_bytes < need:
-        raise InternalError(
-            f"needs {need} bytes, gets {pointer.extent_bytes}", where=where
-        )
+        what = f"needs {need} bytes, gets {pointer.extent_bytes}"
+        raise InternalError(what, where=where)
     writes = param.role not in ("in", "const")
     if writes and not pointer.writable:
         raise InternalError("is written, but the argument is read-only", where=where)
@@ -154,13 +149,12 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
 
 
 def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
-    spans = sorted(
-        (pointer.address, pointer.extent_bytes, param.name)
-        for param, pointer in pointers
-    )
+    spans: list[tuple[int, int, str]] = []
+    for param, pointer in pointers:
+        spans.append((pointer.address, pointer.extent_bytes, param.name))
     places: list[tuple[str, str, int]] = []
     root, start, end = "", 0, -1
-    for address, size, name in spans:
+    for address, size, name in sorted(spans):
         if address >= end:
             root, start, end = name, address, address + size
         end = max(end, address + size)
@@ -181,20 +175,16 @@ class _StatementCompiler:
     def function(self, places: _RootOffsets) -> Run:
         roots = [root for _, root, _ in places]
         for param in self.func.params:
+            if param.role != "scratch" or not isinstance(param.value, tir.Buffer):
+                continue
             # Scratch that overlaps another argument is not private.
-            alone = (
-                roots.count(param.name) == 1 and (param.name, param.name, 0) in places
-            )
-            if (
-                param.role == "scratch"
-                and alone
-                and isinstance(param.value, tir.Buffer)
-            ):
+            is_root = (param.name, param.name, 0) in places
+            if is_root and roots.count(param.name) == 1:
                 self.scratch[param.name] = param.value
-        scope = LoopScope(
-            {name: (root, Affine({}, offset)) for name, root, offset in places}
-        )
-        return self.compile(self.func.body, scope)
+        addresses: dict[str, tuple[str, Affine]] = {}
+        for name, root, offset in places:
+            addresses[name] = (root, Affine({}, offset))
+        return self.compile(self.func.body, LoopScope(addresses))
 
     def compile(self, node: tir.Stmt, scope: LoopScope) -> Run:
         match node:
@@ -217,9 +207,8 @@ class _StatementCompiler:
             case tir.Allocate(buffer, body, _):
                 return self._allocate(buffer, self.compile(body, scope.inside(node)))
             case tir.AllocateConst(buffer, constant, body):
-                return self._constant(
-                    buffer, constant, self.compile(body, scope.inside(node))
-                )
+                inner = self.compile(body, scope.inside(node))
+                return self._constant(buffer, constant, inner)
             case tir.DeclBuffer():
                 return self._window(node, scope)
             case tir.Evaluate(call):
@@ -235,17 +224,13 @@ class _StatementCompiler:
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
             return loop.run_in_lanes(self.program.lanes_max, own_bytes)
-        roots = {
-            scope.places[name][0]
-            for name in used_buffers(node.body)
-            if name in scope.places
-        }
-        private = tuple(
-            buffer for name, buffer in self.scratch.items() if name in roots
-        )
-        if private and is_parallel(
-            node, scope, table, frozenset(b.name for b in private)
-        ):
+        roots: set[str] = set()
+        for name in used_buffers(node.body):
+            if name in scope.places:
+                roots.add(scope.places[name][0])
+        private = tuple(b for name, b in self.scratch.items() if name in roots)
+        names = frozenset(buffer.name for buffer in private)
+        if private and is_parallel(node, scope, table, names):
             return loop.run_speculatively(self.program.lanes_max, own_bytes, private)
         return loop.run_serially
 
@@ -315,17 +300,15 @@ class _StatementCompiler:
         return store
 
     def _allocate(self, buffer: tir.Buffer, body: Run) -> Run:
+        name, count = buffer.name, buffer.elements
         if buffer.scope == "reg":
-            return _bind(
-                "registers", buffer.name, lambda frame: [None] * buffer.elements, body
-            )
+            return _bind("registers", name, lambda frame: [None] * count, body)
 
         def allocate(frame: CallFrame) -> View:
-            return View(
-                buffer, runtime.allocate_undefined(buffer, frame.lanes, frame.shape)
-            )
+            memory = runtime.allocate_undefined(buffer, frame.lanes, frame.shape)
+            return View(buffer, memory)
 
-        return _bind("views", buffer.name, allocate, body)
+        return _bind("views", name, allocate, body)
 
     def _constant(self, buffer: tir.Buffer, name: str, body: Run) -> Run:
         constant = self.program.constants.get(name)
@@ -349,12 +332,11 @@ class _StatementCompiler:
             )
         source = self.exprs.pointer(node.source, scope.bounds)
         body = self.compile(node.body, scope.inside(node))
-        return _bind(
-            "views",
-            buffer.name,
-            lambda frame: runtime.make_view(buffer, source(frame)),
-            body,
-        )
+
+        def view(frame: CallFrame) -> View:
+            return runtime.make_view(buffer, source(frame))
+
+        return _bind("views", buffer.name, view, body)
 
     def _evaluate(self, call: tir.IntrinsicCall, scope: LoopScope) -> Run:
         intrinsic = self.exprs.intrinsic(call.name, call.args)
@@ -418,10 +400,8 @@ def _store_elements(
     values = np.asarray(value, dtype.np)
     if not frame.shape and values.size > 1:
         if values.size != indices.size:
-            what = (
-                f"the numpy meaning returns {values.size} elements of {indices.size}."
-            )
-            raise PluginError(what, where=where)
+            sizes = f"{values.size} elements of {indices.size}"
+            raise PluginError(f"the numpy meaning returns {sizes}.", where=where)
         values = values.reshape(indices.shape)
     view.scatter(indices, values, frame.mask)
 

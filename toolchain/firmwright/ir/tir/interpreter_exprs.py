@@ -38,9 +38,9 @@ class ExprCompiler:
 
     def error(self, what: str) -> InternalError:
         place = f"@{self.func}"
-        return InternalError(
-            what, where=f"{place} ({self.span})" if self.span.file else place
-        )
+        if self.span.file:
+            place += f" ({self.span})"
+        return InternalError(what, where=place)
 
     def compile(self, node: tir.Expr, bounds: Bounds) -> Eval:
         match node:
@@ -245,9 +245,8 @@ class ExprCompiler:
                 return value
             if runtime.is_any_active(bad, frame.mask):
                 reached = bad if frame.mask is None else bad & frame.mask
-                raise self._outside(
-                    buffer, axis, np.broadcast_to(value, reached.shape)[reached][0]
-                )
+                indices = np.broadcast_to(value, reached.shape)
+                raise self._outside(buffer, axis, indices[reached][0])
             return np.where(bad, 0, value)
 
         return run
@@ -267,9 +266,8 @@ class ExprCompiler:
         def run(frame: CallFrame) -> Value:
             number = where(frame)
             if isinstance(number, np.ndarray):
-                raise self.error(
-                    f"the index of register {buffer.name} differs between lanes"
-                )
+                what = f"the index of register {buffer.name} differs between lanes"
+                raise self.error(what)
             return number
 
         return run
@@ -320,20 +318,19 @@ class ExprCompiler:
         entry = self.intrinsics.get(name)
         if entry is None:
             raise self.error(f"the intrinsic {name} is not in the table")
-        if len(entry.operands) != len(args):
-            raise self.error(
-                f"{name} takes {len(entry.operands)} operands, not {len(args)}"
-            )
+        count = len(entry.operands)
+        if count != len(args):
+            raise self.error(f"{name} takes {count} operands, not {len(args)}")
         return entry
 
     def _call(
         self, name: str, args: tuple[tir.Expr, ...], dtype: DType, bounds: Bounds
     ) -> Eval:
         intrinsic = self.intrinsic(name, args)
-        operands = [
-            self.operand(operand.kind, operand.dtype, self.compile(arg, bounds))
-            for operand, arg in zip(intrinsic.operands, args, strict=True)
-        ]
+        operands: list[Eval] = []
+        for operand, arg in zip(intrinsic.operands, args, strict=True):
+            value = self.compile(arg, bounds)
+            operands.append(self.operand(operand.kind, operand.dtype, value))
 
         def run(frame: CallFrame) -> Value:
             result = intrinsic.meaning(*[operand(frame) for operand in operands])
@@ -363,10 +360,10 @@ class ExprCompiler:
         """Convert a result to `dtype`; a value equal in all lanes becomes a scalar."""
         if value.dtype != dtype.np:
             narrow = value.astype(dtype.np)
-            if dtype.is_int and runtime.is_any_active(
-                np.atleast_1d(narrow != value), frame.mask
-            ):
-                raise self.error(f"the result of {name} does not fit {dtype.name}")
+            if dtype.is_int:
+                changed = np.atleast_1d(narrow != value)
+                if runtime.is_any_active(changed, frame.mask):
+                    raise self.error(f"the result of {name} does not fit {dtype.name}")
             value = narrow
         if value.size == 1:
             only = value.reshape(-1)[0]
@@ -393,11 +390,9 @@ def _extreme(op: str, a: Eval, b: Eval) -> Eval:
 
     def run(frame: CallFrame) -> Value:
         x, y = a(frame), b(frame)
-        return (
-            lanes(x, y)
-            if isinstance(x, np.ndarray) or isinstance(y, np.ndarray)
-            else scalar(x, y)
-        )
+        if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+            return lanes(x, y)
+        return scalar(x, y)
 
     return run
 

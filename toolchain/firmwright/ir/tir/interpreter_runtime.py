@@ -11,7 +11,7 @@ not write, memory is restored and the loop runs serially.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -92,25 +92,26 @@ class View:
     def base_bytes(self) -> int | Array:
         return self.base if self.misaligned else self.base * self.scale
 
+    def _byte_places(self, position: Value) -> Array:
+        """Return the places of all bytes of misaligned elements, in the last axis."""
+        first = np.expand_dims(position * self.scale + self.base, -1)
+        places: Array = first + np.arange(self.scale)
+        return places
+
     def gather(self, position: Value) -> Value:
         if self.misaligned:
-            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(
-                self.scale
-            )
+            where = self._byte_places(position)
             elements = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
             return elements if elements.ndim else to_scalar(elements[()])
         where = position + self.base
-        return (
-            to_scalar(self.typed[where])
-            if type(where) is int
-            else self.typed.take(where)
-        )
+        if type(where) is int:
+            return to_scalar(self.typed[where])
+        return self.typed.take(where)
 
     def scatter(self, position: Value, value: Value, mask: Mask) -> None:
+        where: Value
         if self.misaligned:
-            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(
-                self.scale
-            )
+            where = self._byte_places(position)
             new = np.ascontiguousarray(value, dtype=self.buffer.dtype.np)
             value = np.expand_dims(new, -1).view(np.uint8)
             mask = None if mask is None else np.expand_dims(mask, -1)
@@ -158,11 +159,9 @@ class TrackedView(View):
 
 
 def make_view(buffer: tir.Buffer, pointer: Pointer) -> View:
-    return (
-        View(buffer, pointer)
-        if pointer.shadow is None
-        else TrackedView(buffer, pointer)
-    )
+    if pointer.shadow is None:
+        return View(buffer, pointer)
+    return TrackedView(buffer, pointer)
 
 
 def to_scalar(scalar: Any) -> Value:
@@ -184,9 +183,8 @@ def allocate_undefined(
 def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> Pointer:
     """Wrap the caller's array, which must be contiguous and have the right dtype."""
     if array.dtype != dtype.np:
-        raise InternalError(
-            f"the argument is {array.dtype}, not {dtype.name}", where=where
-        )
+        what = f"the argument is {array.dtype}, not {dtype.name}"
+        raise InternalError(what, where=where)
     if not array.flags.c_contiguous:
         raise InternalError("the argument is not contiguous", where=where)
     if writable and not array.flags.writeable:
@@ -297,12 +295,8 @@ class CompiledLoop:
             if most < 2 or room < 2:
                 self.run_serially(frame)
                 return
-            first, mask, shape, lanes = (
-                self.start(frame),
-                frame.mask,
-                frame.shape,
-                frame.lanes,
-            )
+            first, mask = self.start(frame), frame.mask
+            shape, lanes = frame.shape, frame.lanes
             try:
                 for low in range(0, most, room):
                     steps = np.arange(low, min(low + room, most), dtype=self.dtype.np)
@@ -368,17 +362,10 @@ def _run_with_private_copies(
 def _privatize(frame: CallFrame, views: dict[str, View], buffer: tir.Buffer) -> Pointer:
     shared = views[buffer.name]
     plain = allocate_undefined(buffer, frame.lanes, frame.shape)
-    copy = Pointer(
-        plain.storage,
-        plain.base,
-        plain.extent_bytes,
-        True,
-        np.zeros_like(plain.storage),
-    )
+    copy = replace(plain, shadow=np.zeros_like(plain.storage))
     start, end = int(shared.base_bytes), int(shared.base_bytes) + plain.extent_bytes
     for name, view in views.items():
-        # Views left over from lanes that have ended have many bases; nothing reads them
-        # again.
+        # Views left by lanes that have ended have many bases; nothing reads them again.
         if view.storage is not shared.storage or isinstance(view.base, np.ndarray):
             continue
         if start <= view.base_bytes < end:

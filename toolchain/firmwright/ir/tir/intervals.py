@@ -1,5 +1,7 @@
 """Intervals of integers: inclusive ranges, and those of operations on them."""
 
+import operator
+from collections.abc import Callable
 from typing import TypeAlias
 
 from firmwright.base.dtypes import BOOL, UINT8, DType
@@ -15,21 +17,19 @@ def binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
         case "max":
             return max(x[0], y[0]), max(x[1], y[1])
         case "mul":
-            return hull_of([p * q for p in x for q in y])
-        case "div" if y[0] > 0:  # truncated, as in C
-            return hull_of(
-                [p // q if p >= 0 else divide_up(p, q) for p in x for q in y]
-            )
+            return _hull_of_ends(operator.mul, x, y)
+        case "div" if y[0] > 0:
+            return _hull_of_ends(_divide, x, y)
         case "mod" if y[0] > 0:  # the sign follows the dividend, as in C
             if -y[0] < x[0] and x[1] < y[0]:
                 return x
-            return max(x[0], 1 - y[1]) if x[0] < 0 else 0, min(x[1], y[1] - 1) if x[
-                1
-            ] > 0 else 0
+            low = max(x[0], 1 - y[1]) if x[0] < 0 else 0
+            high = min(x[1], y[1] - 1) if x[1] > 0 else 0
+            return low, high
         case "shr" if y[0] >= 0 and y[1] < 64:
-            return hull_of([p >> q for p in x for q in y])
+            return _hull_of_ends(operator.rshift, x, y)
         case "shl" if y[0] >= 0 and y[1] < 64:
-            return hull_of([p << q for p in x for q in y])
+            return _hull_of_ends(operator.lshift, x, y)
         case "and":
             masks = [side[1] for side in (x, y) if side[0] >= 0]
             return (0, min(masks)) if masks else None
@@ -37,6 +37,18 @@ def binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
             return 0, (1 << max(x[1], y[1]).bit_length()) - 1
         case _:
             return None
+
+
+def _divide(value: int, divisor: int) -> int:
+    """Return the quotient, truncated as in C, for a positive divisor."""
+    return value // divisor if value >= 0 else divide_up(value, divisor)
+
+
+def _hull_of_ends(
+    function: Callable[[int, int], int], x: Interval, y: Interval
+) -> Interval:
+    """Return the interval of a function with its extremes at the operands' ends."""
+    return hull_of([function(p, q) for p in x for q in y])
 
 
 def hull_of(values: list[int]) -> Interval:

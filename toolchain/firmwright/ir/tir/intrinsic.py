@@ -167,11 +167,14 @@ def read_intrinsics(
     for name, meaning in meanings.items():
         function = _FUNCTION.fullmatch(sections[name].replace("\n * ", " "))
         assert function is not None
-        declared = [operand.split() for operand in function["operands"].split(", ")]
+        operands: list[Operand] = []
+        for declaration in function["operands"].split(", "):
+            c_type, word = declaration.split()
+            operands.append(Operand(word, "in", _TYPES[c_type]))
         feature = next((each for each in _FEATURES if f"{name}_{each}" in sections), "")
         intrinsics[name] = Intrinsic(
             name,
-            tuple(Operand(word, "in", _TYPES[c_type]) for c_type, word in declared),
+            tuple(operands),
             meaning,
             portable=re.sub(r"^ {4}", "", function["body"], flags=re.MULTILINE),
             doc=function["doc"],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from firmwright.ir import tir
 from firmwright.ir.tir import traversal
@@ -57,9 +58,8 @@ class LoopScope:
     def address_of(self, pointer: tir.AccessPtr) -> tuple[str, Affine]:
         """Return the root and the byte offset of a pointer."""
         root, base = self.places[pointer.buffer.name]
-        return root, base.plus(
-            self.linear(pointer.offset), pointer.buffer.dtype.size_bytes
-        )
+        size = pointer.buffer.dtype.size_bytes
+        return root, base.plus(self.linear(pointer.offset), size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,8 @@ def is_parallel(
         accesses = list(collector.statement(loop.body, scope.inside(loop)))
     except _SerialError:
         return False
-    shared = {root for root, _ in scope.places.values()} & {
-        a.root for a in accesses if a.write
-    }
+    written = {access.root for access in accesses if access.write}
+    shared = {root for root, _ in scope.places.values()} & written
     for root in sorted(shared - private):
         of_root = [access for access in accesses if access.root == root]
         if not _are_disjoint(of_root, loop, scope):
@@ -108,11 +107,11 @@ def is_parallel(
 
 def private_bytes(node: tir.Stmt) -> int:
     """Return an upper bound on the memory that one iteration of `node` allocates."""
-    return sum(
-        part.buffer.size_bytes
-        for part in traversal.statements(node)
-        if isinstance(part, tir.Allocate)
-    )
+    total = 0
+    for part in traversal.statements(node):
+        if isinstance(part, tir.Allocate):
+            total += part.buffer.size_bytes
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +129,11 @@ class _AccessCollector:
             case tir.DeclBuffer(source=source):  # a view accesses nothing
                 yield from self.reads(scope, source.offset)
             case _:
-                own = traversal.children(node)[
-                    : -len(traversal.child_statements(node)) or None
-                ]
-                yield from self.reads(scope, *own)
+                parts, inner = (
+                    traversal.children(node),
+                    traversal.child_statements(node),
+                )
+                yield from self.reads(scope, *parts[: len(parts) - len(inner)])
         if isinstance(node, tir.BufferStore):
             yield from self.element(node.buffer, node.indices, True, scope)
         for part in traversal.child_statements(node):
@@ -151,7 +151,7 @@ class _AccessCollector:
                 yield from self.element(arg.buffer, arg.indices, True, scope)
 
     def reads(self, scope: LoopScope, *nodes: Node) -> Iterator[MemoryAccess]:
-        for part in (part for node in nodes for part in traversal.walk(node)):
+        for part in chain.from_iterable(map(traversal.walk, nodes)):
             if isinstance(part, tir.BufferLoad):
                 yield from self.element(part.buffer, part.indices, False, scope)
             elif isinstance(part, tir.AccessPtr):
@@ -192,9 +192,8 @@ def _are_disjoint(
         return False
     iterations = outer.bounds.interval_of(loop.extent)
     reach = abs(step) * iterations[1] if iterations else 0
-    return any(
-        _fits(windows, abs(step), reach, modulus) for modulus in _moduli(windows, reach)
-    )
+    moduli = _moduli(windows, reach)
+    return any(_fits(windows, abs(step), reach, modulus) for modulus in moduli)
 
 
 def _split_offset(
@@ -219,8 +218,10 @@ def _split_offset(
 
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
     """Return the moduli to try: 0 (none), and strides as long as the loop or longer."""
-    strides = {abs(factor) for window in windows for factor, _ in window.inner}
-    strides |= {abs(window.constant - windows[0].constant) for window in windows}
+    strides: set[int] = set()
+    for window in windows:
+        strides.add(abs(window.constant - windows[0].constant))
+        strides.update(abs(factor) for factor, _ in window.inner)
     rows = sorted(stride for stride in strides if stride >= reach > 0)
     return [0, *dict.fromkeys([*rows, math.gcd(*rows)] if rows else [])]
 

@@ -41,7 +41,10 @@ MemoryEffects = tuple[MemoryEffect, ...]
 
 def find_conflict(a: MemoryEffects, b: MemoryEffects) -> MemoryEffect | None:
     """Return an effect of `b` that must not happen during `a`, or None."""
-    return next((y for y in b if any(x.conflicts_with(y) for x in a)), None)
+    for effect in b:
+        if any(effect.conflicts_with(other) for other in a):
+            return effect
+    return None
 
 
 class MemoryEffectAnalysis:
@@ -63,8 +66,10 @@ class MemoryEffectAnalysis:
                 self._places[node.buffer.name] = (region.root, region.first, region.end)
 
     def effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
-        effects = (own for node in statements(stmt) for own in self._own_accesses(node))
-        return tuple(dict.fromkeys(effects))
+        effects: dict[MemoryEffect, None] = {}
+        for node in statements(stmt):
+            effects |= dict.fromkeys(self._own_accesses(node))
+        return tuple(effects)
 
     def own_effects_of(self, stmt: tir.Stmt) -> MemoryEffects:
         return tuple(dict.fromkeys(self._own_accesses(stmt)))

@@ -82,26 +82,19 @@ class _TrafficCounter:
                 self.visit(source.offset, trips)
                 self.visit(node.body, trips)
                 return
-            case tir.For(extent=extent):
-                inside *= (
-                    extent.value if isinstance(extent, tir.IntImm) else _UNKNOWN_TRIPS
-                )
-            case tir.While():
+            case tir.For(extent=tir.IntImm(value=count)):
+                inside *= count
+            case tir.For() | tir.While():
                 inside *= _UNKNOWN_TRIPS
             case tir.BufferLoad(buffer) if buffer.scope != "reg":
-                self._add(
-                    buffer, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0), trips
-                )
+                read = MemoryTraffic(read_bytes=buffer.dtype.size_bytes, reads=1)
+                self._add(buffer, read, trips)
             case tir.BufferStore(buffer) if buffer.scope != "reg":
-                self._add(
-                    buffer, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1), trips
-                )
+                written = MemoryTraffic(written_bytes=buffer.dtype.size_bytes, writes=1)
+                self._add(buffer, written, trips)
             case tir.AccessPtr(buffer, _, extent, access) if buffer.scope != "reg":
-                self._add(
-                    buffer,
-                    _pointer_traffic(extent * buffer.dtype.size_bytes, access),
-                    trips,
-                )
+                size_bytes = extent * buffer.dtype.size_bytes
+                self._add(buffer, _pointer_traffic(size_bytes, access), trips)
         for child in children(node):
             self.visit(child, inside)
 
@@ -124,7 +117,10 @@ def _pointer_traffic(size_bytes: int, access: str) -> MemoryTraffic:
     words = max(1, size_bytes // _WORD_BYTES)
     read, written = "r" in access, "w" in access
     return MemoryTraffic(
-        size_bytes * read, size_bytes * written, words * read, words * written
+        read_bytes=size_bytes * read,
+        written_bytes=size_bytes * written,
+        reads=words * read,
+        writes=words * written,
     )
 
 

@@ -19,6 +19,13 @@ import numpy as np
 from firmwright.base.dtypes import INT16, Array
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
+from firmwright.ir.tir.compiled_patterns import (
+    clamp_limits,
+    conjuncts,
+    is_range_check,
+    is_saturation,
+    stays_loop,
+)
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import Node, child_statements, children, walk
@@ -161,11 +168,11 @@ class _OperationCounter:
     def count_condition(self, cond: tir.Expr) -> None:
         """Charge a branch, and comparisons not known or made before in this loop."""
         seen = self.levels[-1].seen
-        tests = [test for test in _conjuncts(cond) if not self.always_true(test)]
+        tests = [test for test in conjuncts(cond) if not self.always_true(test)]
         self.charge("branch", any(("test", test) not in seen for test in tests))
         seen.update(("test", test) for test in tests)
         for test, after in zip_longest(tests, tests[1:]):
-            if after is None or not _is_range(test, after):
+            if after is None or not is_range_check(test, after):
                 self.count_expr(test)
 
     def always_true(self, test: tir.Expr) -> bool:
@@ -176,30 +183,30 @@ class _OperationCounter:
         """Charge a store; to a register, only the move of a value that exists."""
         self.count_expr(node.value)
         self.charge_address_arguments(node.indices)
-        if (
-            node.buffer.dtype == INT16 and node.buffer.scope == "reg"
-        ):  # the number of a shape
-            self.values[node.buffer.name] = evaluate_lanes(node.value, self.values)
-        if node.buffer.scope != "reg":
-            self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
+        buffer = node.buffer
+        if buffer.dtype == INT16 and buffer.scope == "reg":
+            # Such a register holds a number of a shape, on which loops depend.
+            self.values[buffer.name] = evaluate_lanes(node.value, self.values)
+        if buffer.scope != "reg":
+            self.charge("float_store" if buffer.dtype.is_float else "store", 1)
         elif isinstance(node.value, tir.IntImm | tir.FloatImm | tir.Var):
             self.charge("move", 1)
 
     def count_loop(self, node: tir.For) -> None:
-        start, extent = (
-            evaluate_lanes(part, self.values) for part in (node.start, node.extent)
-        )
+        start = evaluate_lanes(node.start, self.values)
+        extent = evaluate_lanes(node.extent, self.values)
         self.count_expr(node.extent)
         trips = np.maximum(_UNKNOWN_TRIPS if extent is None else extent, 0)
         position = np.floor(_sample_range(len(self.levels)) * trips).astype(np.int64)
         self.values[node.var.name] = position + (0 if start is None else start)
         self.depth[node.var.name] = len(self.levels)
         fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
-        is_loop = _stays_loop(node)
+        is_loop = stays_loop(node)
         is_short = fixed is not None and fixed <= SHORT_LOOP_MAX
         if is_loop and not is_short:
             self.charge("entry", 1)
-        with self.scale(trips, float(trips.mean()) if node.kind == "unrolled" else 1.0):
+        copies = float(trips.mean()) if node.kind == "unrolled" else 1.0
+        with self.scale(trips, copies):
             self.levels.append(_OpenLoop(self.runs, self.copies))
             if is_loop:
                 self.charge("short_loop" if is_short else "loop", 1)
@@ -216,23 +223,22 @@ class _OperationCounter:
         places: dict[str, int] = {}
         for part in walk(loop.body):
             match part:
-                case tir.For() if _stays_loop(part):
+                case tir.For() if stays_loop(part):
                     return 0
                 case tir.Evaluate() | tir.While():
                     return 0
                 case tir.Var(name=name) if name in self.data:
                     values.add(name)
                 case tir.BufferLoad(buffer=buffer) | tir.BufferStore(buffer=buffer):
-                    places[buffer.name] = (
-                        buffer.elements if buffer.scope == "reg" else 1
-                    )
+                    is_register = buffer.scope == "reg"
+                    places[buffer.name] = buffer.elements if is_register else 1
         return len(values) + sum(places.values()) + 1
 
     def charge_asm_block(self, call: tir.IntrinsicCall) -> None:
-        pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
-        accessed_bytes = sum(
-            arg.extent * arg.buffer.dtype.size_bytes for arg in pointers
-        )
+        accessed_bytes = 0
+        for arg in call.args:
+            if isinstance(arg, tir.AccessPtr):
+                accessed_bytes += arg.extent * arg.buffer.dtype.size_bytes
         self.charge("block", 1)
         self.charge("accessed", accessed_bytes / 4)
 
@@ -276,9 +282,8 @@ class _OperationCounter:
         self.charge_address_arguments(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
-            self.charge_once(
-                node, kind, max(map(self.loop_level, node.indices), default=0)
-            )
+            depth = max(map(self.loop_level, node.indices), default=0)
+            self.charge_once(node, kind, depth)
             if any(map(self.is_data, node.indices)):
                 self.charge("lookup", 1)
         elif node.buffer.scope != "reg":
@@ -304,14 +309,10 @@ class _OperationCounter:
 
     def count_binary(self, node: tir.Binary) -> None:
         kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
-        if (
-            kind == "clamp"
-            and isinstance(a, tir.Binary)
-            and (limits := _clamp_limits(node, a))
-        ):
-            low, high = limits
-            is_saturation = high > 0 and not high & (high + 1) and low in (0, -high - 1)
-            kind, a = "saturate" if is_saturation else "clip", a.a
+        if kind == "clamp" and isinstance(a, tir.Binary):
+            limits = clamp_limits(node, a)
+            if limits is not None:
+                kind, a = "saturate" if is_saturation(*limits) else "clip", a.a
         if kind == "shift" and not isinstance(b, tir.IntImm):
             kind = "shift_by"
         if kind == "divide" and isinstance(b, tir.IntImm):
@@ -321,19 +322,15 @@ class _OperationCounter:
             self.charge_arithmetic(node, kind)
             return
         self.count_expr(a)
-        if node.op == "and" and _is_range(a, b):
+        if node.op == "and" and is_range_check(a, b):
             return  # the range check is one unsigned comparison, charged with `a`
-        if (
-            node.op == "add"
-            and isinstance(b, tir.Binary)
-            and b.op == "mul"
-            and self.is_data(b)
-        ):
-            kind = "multiply_add"
-            self.count_expr(b.a)
-            self.count_expr(b.b)
-        else:
-            self.count_expr(b)
+        match b:
+            case tir.Binary("mul", x, y) if node.op == "add" and self.is_data(b):
+                kind = "multiply_add"
+                self.count_expr(x)
+                self.count_expr(y)
+            case _:
+                self.count_expr(b)
         self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
     def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
@@ -353,9 +350,8 @@ class _OperationCounter:
                 return False
         known = self.is_data_by_id.get(id(node))
         if known is None:
-            known = self.is_data_by_id[id(node)] = any(
-                map(self.is_data, children(node))
-            )
+            known = any(map(self.is_data, children(node)))
+            self.is_data_by_id[id(node)] = known
         return known
 
     def charge_once(self, node: object, kind: str, depth: int) -> None:
@@ -373,11 +369,10 @@ class _OperationCounter:
         if intrinsic is None:
             raise InternalError(f"intrinsic {name} is not in the table")
         kind, executed = name, 1
+        is_fixed = all(isinstance(arg, tir.IntImm) for arg in args[1:])
         if name not in self.priced:
             kind, executed = "intrinsic", intrinsic.instructions
-        elif f"{name}.fixed" in self.priced and all(
-            isinstance(a, tir.IntImm) for a in args[1:]
-        ):
+        elif is_fixed and f"{name}.fixed" in self.priced:
             kind = f"{name}.fixed"
         if intrinsic.count is not None:
             executed = intrinsic.count([self._argument(arg) for arg in args])
@@ -421,40 +416,3 @@ def _sample_range(depth: int) -> Samples:
     step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
     samples: Samples = ((np.arange(_SAMPLE_COUNT) + 0.5) * step) % 1.0
     return samples
-
-
-def _stays_loop(loop: tir.For) -> bool:
-    once = isinstance(loop.extent, tir.IntImm) and loop.extent.value == 1
-    return loop.kind == "serial" and not once
-
-
-def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None:
-    """Return (low, high) if `node` is min(max(x, low), high), or max around min."""
-    if {node.op, inner.op} != {"min", "max"}:
-        return None
-    if not (isinstance(node.b, tir.IntImm) and isinstance(inner.b, tir.IntImm)):
-        return None
-    return (
-        (inner.b.value, node.b.value)
-        if node.op == "min"
-        else (node.b.value, inner.b.value)
-    )
-
-
-def _conjuncts(cond: tir.Expr) -> tuple[tir.Expr, ...]:
-    if isinstance(cond, tir.Binary) and cond.op == "and":
-        return _conjuncts(cond.a) + _conjuncts(cond.b)
-    return (cond,)
-
-
-def _is_range(first: tir.Expr, second: tir.Expr) -> bool:
-    while isinstance(first, tir.Binary) and first.op == "and":
-        first = first.b
-    return (
-        isinstance(first, tir.Binary)
-        and isinstance(second, tir.Binary)
-        and first.op == "ge"
-        and second.op in ("lt", "le")
-        and first.b == tir.IntImm(0, first.b.dtype)
-        and first.a == second.a
-    )

@@ -51,9 +51,8 @@ class PrimFuncParser(ExprParser):
         name = self._new_name()
         if not self.tokens.at(":"):
             if name not in _ROLES:
-                raise self.tokens.error(
-                    f"found {token.text!r}, expected one of {', '.join(_ROLES)}.", token
-                )
+                what = f"found {token.text!r}, expected one of {', '.join(_ROLES)}."
+                raise self.tokens.error(what, token)
             role, name = name, self._new_name()
         self.tokens.expect(":")
         if role == "scalar":
@@ -93,9 +92,8 @@ class PrimFuncParser(ExprParser):
             else:
                 self._depth += 1
                 if self._depth > SCOPE_DEPTH_MAX:
-                    raise self.tokens.error(
-                        f"more than {SCOPE_DEPTH_MAX} nested scopes."
-                    )
+                    what = f"more than {SCOPE_DEPTH_MAX} nested scopes."
+                    raise self.tokens.error(what)
                 self._declare(scope)
                 open_scopes.append((scope, stmts))
                 stmts = []
@@ -114,9 +112,8 @@ class PrimFuncParser(ExprParser):
             tokens.expect("=")
             read = self._binary(0)
             kind = dtype or read.dtype or self._index
-            return tir.Let(
-                tir.Var(name, kind), resolve_literals(read, kind), EMPTY_STMT
-            )
+            value = resolve_literals(read, kind)
+            return tir.Let(tir.Var(name, kind), value, EMPTY_STMT)
         keyword = next(filter(tokens.accept, ("allocate", "alloc_const", "decl")), None)
         if keyword is None:
             return None
@@ -184,9 +181,8 @@ class PrimFuncParser(ExprParser):
                 return first, end
             if isinstance(end, tir.IntImm):
                 return first, tir.IntImm(end.value - first.value, end.dtype)
-        raise self.tokens.error(
-            "a range from here needs a count: write `first..+count`.", token
-        )
+        what = "a range from here needs a count: write `first..+count`."
+        raise self.tokens.error(what, token)
 
     def _if(self) -> tir.If:
         arms = [(self._expr(BOOL), self._block())]
@@ -196,9 +192,8 @@ class PrimFuncParser(ExprParser):
                 orelse = self._block()
                 break
             if len(arms) == EXPR_DEPTH_MAX:
-                raise self.tokens.error(
-                    f"more than {EXPR_DEPTH_MAX} else-if branches follow one if."
-                )
+                what = f"more than {EXPR_DEPTH_MAX} else-if branches follow one if."
+                raise self.tokens.error(what)
             arms.append((self._expr(BOOL), self._block()))
         for cond, then in reversed(arms):
             orelse = tir.If(cond, then, orelse)

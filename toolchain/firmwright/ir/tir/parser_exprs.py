@@ -62,9 +62,8 @@ class ExprParser(SyntaxParser):
             if level == _COMPARING:
                 following = _INFIX.get(self.tokens.peek.text)
                 if following is not None and following[1] == _COMPARING:
-                    raise self.tokens.error(
-                        "comparisons do not chain: use parentheses."
-                    )
+                    what = "comparisons do not chain: use parentheses."
+                    raise self.tokens.error(what)
 
     def _joined(
         self, op: tir.BinaryOp, left: _ParsedExpr, right: _ParsedExpr, token: Token
@@ -80,9 +79,8 @@ class ExprParser(SyntaxParser):
     def _checked_depth(self, token: Token, *parts: _ParsedExpr) -> int:
         depth = 1 + max((part.depth for part in parts), default=0)
         if depth > EXPR_DEPTH_MAX:
-            raise self.tokens.error(
-                f"an expression is deeper than {EXPR_DEPTH_MAX} operators.", token
-            )
+            what = f"an expression is deeper than {EXPR_DEPTH_MAX} operators."
+            raise self.tokens.error(what, token)
         return depth
 
     def _unary(self) -> _ParsedExpr:
@@ -127,16 +125,13 @@ class ExprParser(SyntaxParser):
             buffer = self._known_buffer(token)
             self.items("[", "]", lambda: reads.append(self._binary(0)))
             indices = tuple(resolve_literals(read, self._index) for read in reads)
-            return _ParsedExpr(
-                tir.BufferLoad(buffer, indices),
-                buffer.dtype,
-                self._checked_depth(token, *reads),
-            )
+            load = tir.BufferLoad(buffer, indices)
+            depth = self._checked_depth(token, *reads)
+            return _ParsedExpr(load, buffer.dtype, depth)
         var = self._vars.get(str(token.value))
         if var is None:
-            raise self.tokens.error(
-                f"no variable {str(token.value)!r} is declared here.", token
-            )
+            what = f"no variable {str(token.value)!r} is declared here."
+            raise self.tokens.error(what, token)
         return _ParsedExpr(var, var.dtype)
 
     def _builtin(self, token: Token) -> _ParsedExpr:
@@ -153,16 +148,14 @@ class ExprParser(SyntaxParser):
             case "ptr":
                 return _ParsedExpr(self._pointer(), HANDLE)
             case _:
-                raise self.tokens.error(
-                    f"found {token.text!r}, expected an expression.", token
-                )
+                what = f"found {token.text!r}, expected an expression."
+                raise self.tokens.error(what, token)
 
     def _operands(self, count: int, token: Token) -> list[_ParsedExpr]:
         reads = self.items("(", ")", lambda: self._binary(0))
         if len(reads) != count:
-            raise self.tokens.error(
-                f"{token.text} has {len(reads)} operands, expected {count}.", token
-            )
+            what = f"{token.text} has {len(reads)} operands, expected {count}."
+            raise self.tokens.error(what, token)
         return reads
 
     def _cast(self, token: Token) -> _ParsedExpr:
@@ -183,9 +176,8 @@ class ExprParser(SyntaxParser):
         left, right = a.expr, b.expr
         if dtype is not None:
             left, right = resolve_literals(a, dtype), resolve_literals(b, dtype)
-        return _ParsedExpr(
-            tir.Select(resolve_literals(cond, BOOL), left, right), dtype, depth
-        )
+        test = resolve_literals(cond, BOOL)
+        return _ParsedExpr(tir.Select(test, left, right), dtype, depth)
 
     def _value_call(self, token: Token) -> _ParsedExpr:
         reads = self.items("(", ")", lambda: self._binary(0))
@@ -193,11 +185,8 @@ class ExprParser(SyntaxParser):
         if not self.tokens.accept(":"):
             raise self.expected(f"the result dtype of {token.text}, as in `f(x):i32`")
         dtype = self.dtype()
-        return _ParsedExpr(
-            tir.IntrinsicCall(str(token.value), args, dtype),
-            dtype,
-            self._checked_depth(token, *reads),
-        )
+        call = tir.IntrinsicCall(str(token.value), args, dtype)
+        return _ParsedExpr(call, dtype, self._checked_depth(token, *reads))
 
     def _pointer(self) -> tir.AccessPtr:
         tokens = self.tokens
@@ -219,15 +208,16 @@ class ExprParser(SyntaxParser):
     def _known_buffer(self, token: Token) -> tir.Buffer:
         buffer = self._buffers.get(str(token.value))
         if buffer is None:
-            raise self.tokens.error(
-                f"no buffer {str(token.value)!r} is declared here.", token
-            )
+            what = f"no buffer {str(token.value)!r} is declared here."
+            raise self.tokens.error(what, token)
         return buffer
 
 
 def resolve_literals(read: _ParsedExpr, want: DType | None) -> tir.Expr:
     """Return the expression; open literals get dtype `want` (if None, i32 or f32)."""
-    return read.expr if read.dtype is not None else _set_literal_dtypes(read.expr, want)
+    if read.dtype is not None:
+        return read.expr
+    return _set_literal_dtypes(read.expr, want)
 
 
 def _set_literal_dtypes(expr: tir.Expr, want: DType | None) -> tir.Expr:
@@ -237,12 +227,10 @@ def _set_literal_dtypes(expr: tir.Expr, want: DType | None) -> tir.Expr:
         case tir.FloatImm(value, dtype) if dtype is _UNRESOLVED:
             return tir.FloatImm(value, want or FLOAT32)
         case tir.Binary(op, a, b):
-            return tir.Binary(
-                op, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want)
-            )
+            left, right = _set_literal_dtypes(a, want), _set_literal_dtypes(b, want)
+            return tir.Binary(op, left, right)
         case tir.Select(cond, a, b):
-            return tir.Select(
-                cond, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want)
-            )
+            left, right = _set_literal_dtypes(a, want), _set_literal_dtypes(b, want)
+            return tir.Select(cond, left, right)
         case _:
             return expr

@@ -7,10 +7,10 @@ the difference d = offset(b) - offset(a). Forbidden differences (x) and allowed 
 
     d =        -size(b)         0         size(a)
                    |            |            |
-    disjoint    ooo(xxxxxxxxxxxxxxxxxxxxxxxxx)ooo    lo = -size(b), hi = size(a)
-    in place    oooooooooooooooo(xxxxxxxxxxxx)ooo    lo = 0: b at the start of a, or below
-    overlapping oooooooooo(xxxxxxxxxxxxxxxxxx)ooo    lo < 0: b starts some bytes below a
-    periodic    ooo(oxxxoxxxoxxxoxxxoxxxoxxxo)ooo    modulus 4: any whole number of pixels
+    disjoint    ooo(xxxxxxxxxxxxxxxxxxxxxxxxx)ooo  lo = -size(b), hi = size(a)
+    in place    oooooooooooooooo(xxxxxxxxxxxx)ooo  lo = 0: b at the start of a, or below
+    overlapping oooooooooo(xxxxxxxxxxxxxxxxxx)ooo  lo < 0: b starts some bytes below a
+    periodic    ooo(oxxxoxxxoxxxoxxxoxxxoxxxo)ooo  modulus 4: any whole number of pixels
 """
 
 from __future__ import annotations
@@ -86,10 +86,9 @@ class OffsetConstraint(Generic[BufferKey]):
     def seen_from(self, buffer: BufferKey) -> OffsetConstraint[BufferKey]:
         if buffer == self.b:
             return self
-        residue = -self.residue % self.modulus if self.modulus > 1 else 0
-        return OffsetConstraint(
-            self.b, self.a, -self.hi, -self.lo, self.modulus, residue
-        )
+        lo, hi, modulus = -self.hi, -self.lo, self.modulus
+        residue = -self.residue % modulus if modulus > 1 else 0
+        return OffsetConstraint(self.b, self.a, lo, hi, modulus, residue)
 
     def least_allowed(self, difference: int) -> int:
         """Return the smallest allowed difference that is at least `difference`."""

@@ -56,8 +56,8 @@ LOGICAL: dict[str, tuple[str, int]] = {"or": ("||", 1), "and": ("&&", 2)}
 """Symbols of `or` and `and` on conditions."""
 UNARY = 10
 _KEYWORDS = """
-for in if else while let seq allocate alloc_const decl call unrolled vectorized cast ptr select min
-max true false inf nan span as op strides scope align
+for in if else while let seq allocate alloc_const decl call unrolled vectorized cast ptr
+select min max true false inf nan span as op strides scope align
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
 """Names that must be written with a leading %."""
@@ -68,14 +68,7 @@ ScopedStmt = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 
 def print_prim(func: tir.PrimFunc, page: IRWriter, *, spans: bool = True) -> None:
     printer = TIRPrinter(index_dtype(func), spans=spans)
-    params = ",\n".join(
-        (
-            f"{p.role} {printer.declared(p.value)}"
-            if isinstance(p.value, tir.Buffer)
-            else f"{p.role} {format_name(p.value.name)}: {p.value.dtype.short}"
-        )
-        for p in func.params
-    )
+    params = ",\n".join(map(printer.param, func.params))
     head = f"func {format_global(func.name)}({params})"
     if printer.index != INT64:
         head += f"\nindex({printer.index.short})"
@@ -121,11 +114,9 @@ def evident_dtype(expr: tir.Expr) -> DType | None:
             return BOOL if dtype == BOOL and value in (0, 1) else None
         case tir.FloatImm():
             return None
-        case tir.Binary(op, a, b):
-            return (
-                BOOL if op in tir.COMPARISONS else evident_dtype(a) or evident_dtype(b)
-            )
-        case tir.Select(_, a, b):
+        case tir.Binary(op) if op in tir.COMPARISONS:
+            return BOOL
+        case tir.Binary(_, a, b) | tir.Select(_, a, b):
             return evident_dtype(a) or evident_dtype(b)
         case _:
             return expr.dtype
@@ -184,13 +175,18 @@ class TIRPrinter:
         return ", ".join(self.expr(index, self.index) for index in indices)
 
     def call(self, call: tir.IntrinsicCall) -> str:
-        bare = _BARE_CALL.match(call.name) and call.name not in KEYWORDS
-        return (
-            f"{call.name if bare else format_global(call.name)}({self.args(call.args)})"
-        )
+        is_bare = _BARE_CALL.match(call.name) and call.name not in KEYWORDS
+        name = call.name if is_bare else format_global(call.name)
+        return f"{name}({self.args(call.args)})"
 
     def args(self, args: Sequence[tir.Expr]) -> str:
         return ",\n".join(self.expr(arg, None) for arg in args)
+
+    def param(self, param: tir.Param) -> str:
+        value = param.value
+        if isinstance(value, tir.Buffer):
+            return f"{param.role} {self.declared(value)}"
+        return f"{param.role} {format_name(value.name)}: {value.dtype.short}"
 
     def declared(self, buffer: tir.Buffer) -> str:
         text = f"{format_name(buffer.name)}: {format_shape(buffer.dtype, buffer.shape)}"
@@ -264,10 +260,9 @@ class TIRPrinter:
 
     def _for_head(self, stmt: tir.For) -> str:
         kind = "" if stmt.kind == "serial" else f"{stmt.kind} "
-        dtype = stmt.var.dtype
-        name = format_name(stmt.var.name) + (
-            f": {dtype.short}" if dtype != self.index else ""
-        )
+        name, dtype = format_name(stmt.var.name), stmt.var.dtype
+        if dtype != self.index:
+            name += f": {dtype.short}"
         return f"{kind}for {name} in {self._range(stmt.start, stmt.extent, dtype)}"
 
     def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
@@ -275,16 +270,12 @@ class TIRPrinter:
         first = self.expr(start, dtype, UNARY)
         if "%" in first:  # the dots would be read as part of a name such as %min
             first = f"({first})"
-        plain_start = isinstance(start, tir.IntImm) and start.dtype == dtype
-        if (
-            isinstance(start, tir.IntImm)
-            and plain_start
-            and isinstance(extent, tir.IntImm)
-        ):
-            if extent.dtype == dtype and start.value + extent.value >= 0:
+        if isinstance(start, tir.IntImm) and start.dtype == dtype:
+            if not isinstance(extent, tir.IntImm):
+                if first == "0":
+                    return f"0..{self.expr(extent, dtype)}"
+            elif extent.dtype == dtype and start.value + extent.value >= 0:
                 return f"{first}..{start.value + extent.value}"
-        elif plain_start and first == "0":
-            return f"0..{self.expr(extent, dtype)}"
         return f"{first}..+{self.expr(extent, dtype, UNARY)}"
 
     def _scoped(self, stmt: ScopedStmt) -> str:
@@ -293,27 +284,23 @@ class TIRPrinter:
                 role = "" if kind == "scratch" else f" as {format_word(kind)}"
                 return f"allocate {self.declared(buffer)}{role}"
             case tir.AllocateConst(buffer, constant):
-                return (
-                    f"alloc_const {self.declared(buffer)} =\n{format_global(constant)}"
-                )
+                declared = self.declared(buffer)
+                return f"alloc_const {declared} =\n{format_global(constant)}"
             case tir.DeclBuffer(buffer, source):
                 return f"decl {self.declared(buffer)} =\n{self.expr(source, None)}"
             case tir.Let(var, value):
-                plain = (evident_dtype(value) or self.index) == var.dtype
-                kind = "" if plain else f": {var.dtype.short}"
-                return (
-                    f"let {format_name(var.name)}{kind} "
-                    f"=\n{self.expr(value, var.dtype)}"
-                )
+                head = f"let {format_name(var.name)}"
+                if (evident_dtype(value) or self.index) != var.dtype:
+                    head += f": {var.dtype.short}"
+                return f"{head} =\n{self.expr(value, var.dtype)}"
             case _:
                 assert_never(stmt)
 
     def _call_prim(self, stmt: tir.PrimFuncCall) -> str:
         phase = "" if stmt.phase == "call" else f"{stmt.phase} "
         place = f"on {quote(stmt.device)} " if stmt.device else ""
-        text = (
-            f"call {phase}{place}{format_global(stmt.callee)}({self.args(stmt.args)})"
-        )
+        callee = format_global(stmt.callee)
+        text = f"call {phase}{place}{callee}({self.args(stmt.args)})"
         if stmt.op != -1:
             text += f" op {stmt.op}"
         has_span = self.spans and stmt.span != Span("")

@@ -131,37 +131,36 @@ def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
 
 
 def used_buffers(node: Node) -> dict[str, tir.Buffer]:
-    return {
-        part.buffer.name: part.buffer
-        for part in walk(node)
-        if isinstance(part, tir.BufferLoad | tir.BufferStore | tir.AccessPtr)
-    }
+    buffers: dict[str, tir.Buffer] = {}
+    for part in walk(node):
+        if isinstance(part, tir.BufferLoad | tir.BufferStore | tir.AccessPtr):
+            buffers[part.buffer.name] = part.buffer
+    return buffers
 
 
 def declared_buffers(node: tir.Stmt) -> dict[str, tir.Buffer]:
-    return {
-        part.buffer.name: part.buffer
-        for part in statements(node)
-        if isinstance(part, tir.Allocate | tir.AllocateConst | tir.DeclBuffer)
-    }
+    buffers: dict[str, tir.Buffer] = {}
+    for part in statements(node):
+        if isinstance(part, tir.Allocate | tir.AllocateConst | tir.DeclBuffer):
+            buffers[part.buffer.name] = part.buffer
+    return buffers
 
 
 def used_constants(node: tir.Stmt) -> list[str]:
     """Return the module constants that `node` links, by name, each once, in order."""
-    names = (
-        part.constant
-        for part in statements(node)
-        if isinstance(part, tir.AllocateConst)
-    )
-    return list(dict.fromkeys(names))
+    names: dict[str, None] = {}
+    for part in statements(node):
+        if isinstance(part, tir.AllocateConst):
+            names[part.constant] = None
+    return list(names)
 
 
 def bound_vars(node: tir.Stmt) -> set[str]:
-    return {
-        part.var.name
-        for part in statements(node)
-        if isinstance(part, tir.For | tir.Let)
-    }
+    names: set[str] = set()
+    for part in statements(node):
+        if isinstance(part, tir.For | tir.Let):
+            names.add(part.var.name)
+    return names
 
 
 def free_vars(node: tir.Expr) -> set[str]:
@@ -204,13 +203,10 @@ def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
             match rebuilt:
                 case tir.Seq(stmts):
                     rebuilt = make_sequence(list(stmts))
-                case tir.DeclBuffer(buffer, source) if not isinstance(
-                    source, tir.AccessPtr
-                ):
-                    raise InternalError(
-                        f"a rule replaced the source of {buffer.name} by another kind "
-                        "of node"
-                    )
+                case tir.DeclBuffer(buffer, source):
+                    if not isinstance(source, tir.AccessPtr):
+                        what = f"a rule replaced the source of {buffer.name}"
+                        raise InternalError(f"{what} by another kind of node")
         result = rule(rebuilt)
         rebuilt = rebuilt if result is None else result
         if isinstance(node, tir.BufferLoad):

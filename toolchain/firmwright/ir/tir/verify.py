@@ -29,7 +29,7 @@
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ModelError
@@ -41,8 +41,14 @@ from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.printer import format_expr
-from firmwright.ir.tir.traversal import local_names, prim_calls, substitute, walk
+from firmwright.ir.tir.printer import ScopedStmt, format_expr
+from firmwright.ir.tir.traversal import (
+    Node,
+    local_names,
+    prim_calls,
+    substitute,
+    walk,
+)
 from firmwright.ir.tir.verify_async_calls import diagnose_async_calls
 from firmwright.ir.tir.verify_exprs import ExprVerifier, VisibleBuffer
 from firmwright.ir.tir.verify_plan import diagnose_devices, diagnose_plan
@@ -118,39 +124,36 @@ class _PrimFuncVerifier(ExprVerifier):
 
     def _body_for_all_calls(self) -> tir.Stmt:
         """Return the body with scalar parameters replaced by the value of all calls."""
-        scalars = {
-            p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"
-        }
+        body, params = self.func.body, self.func.params
         main = self.module.find_entry()
-        if not scalars or not isinstance(main, tir.PrimFunc):
-            return self.func.body
-        calls = [
-            call.args for call in prim_calls(main.body) if call.callee == self.func.name
-        ]
+        has_scalars = any(param.role == "scalar" for param in params)
+        if not has_scalars or not isinstance(main, tir.PrimFunc):
+            return body
+        calls = [c for c in prim_calls(main.body) if c.callee == self.func.name]
         constants: dict[str, tir.Expr] = {}
-        for name, place in scalars.items():
-            match list(
-                dict.fromkeys(args[place] for args in calls if place < len(args))
-            ):
+        for place, param in enumerate(params):
+            if param.role != "scalar":
+                continue
+            passed = {call.args[place] for call in calls if place < len(call.args)}
+            match list(passed):
                 case [tir.IntImm() as value]:
-                    constants[name] = value
-        return substitute(self.func.body, constants) if constants else self.func.body
+                    constants[param.name] = value
+        return substitute(body, constants) if constants else body
 
     def _param(self, param: tir.Param) -> None:
         value = param.value
         if isinstance(value, tir.Var):
             if param.role != "scalar":
-                self.report(
-                    f"parameter {value.name} is a variable of role {param.role}"
-                )
+                found = f"parameter {value.name} is a variable"
+                self.report(f"{found} of role {param.role}")
             self._bind(value)
             return
         if param.role == "scalar":
             self.report(f"parameter {value.name} is a buffer of role scalar")
-        read_only = f"the {param.role} parameter {value.name}"
-        self._declare(
-            value, read_only if param.role in _READ_ONLY_ROLES else "", value.name
-        )
+        read_only = ""
+        if param.role in _READ_ONLY_ROLES:
+            read_only = f"the {param.role} parameter {value.name}"
+        self._declare(value, read_only, value.name)
 
     def _unique(self, name: str) -> None:
         if name in self.names:
@@ -163,7 +166,7 @@ class _PrimFuncVerifier(ExprVerifier):
 
     def _declare(self, buffer: tir.Buffer, read_only: str, root: str) -> None:
         self._unique(buffer.name)
-        if any(n < 1 for n in buffer.shape):
+        if min(buffer.shape, default=1) < 1:
             self.report(f"buffer {buffer.name} has an empty or negative axis")
         if buffer.scope == "reg" and buffer.elements > REGISTERS_MAX:
             count = f"{buffer.elements:,} elements, at most {REGISTERS_MAX:,}"
@@ -172,22 +175,17 @@ class _PrimFuncVerifier(ExprVerifier):
         if len(strides) != len(buffer.shape) or min(strides, default=1) < 0:
             self.report(f"buffer {buffer.name} has strides that do not match its shape")
         if buffer.alignment < 1 or buffer.alignment & (buffer.alignment - 1):
-            self.report(
-                f"buffer {buffer.name} has alignment {buffer.alignment}, "
-                "which is not a power of two"
-            )
+            found = f"buffer {buffer.name} has alignment {buffer.alignment}"
+            self.report(f"{found}, which is not a power of two")
         self.buffers[buffer.name] = VisibleBuffer(buffer, read_only, root)
 
     def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
         """Verify one statement; nested scopes are verified in a loop, to any depth."""
         outer, self.bounds = self.bounds, bounds
         declared: list[str] = []
-        while isinstance(
-            stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
-        ):
-            declared.append(
-                stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name
-            )
+        while isinstance(stmt, ScopedStmt):
+            is_let = isinstance(stmt, tir.Let)
+            declared.append(stmt.var.name if is_let else stmt.buffer.name)
             self._scope(stmt)
             stmt = stmt.body
         match stmt:
@@ -215,9 +213,7 @@ class _PrimFuncVerifier(ExprVerifier):
             self.vars.pop(name, None)
         self.bounds = outer
 
-    def _scope(
-        self, stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
-    ) -> None:
+    def _scope(self, stmt: ScopedStmt) -> None:
         match stmt:
             case tir.Let(var, value):
                 self.typed(value, var.dtype, f"the value of {var.name},")
@@ -225,15 +221,11 @@ class _PrimFuncVerifier(ExprVerifier):
                 if var.dtype.is_int and self.integer(value, f"the value of {var.name}"):
                     self.bounds = self.bounds.with_let(var, value)
             case tir.Allocate(buffer, _, kind):
-                if (kind == "reg") != (buffer.scope == "reg"):
-                    self.report(
-                        f"{buffer.name} has scope {buffer.scope}, its allocate has "
-                        f"{kind}"
-                    )
-                elif buffer.scope in ("const", "pool"):
-                    self.report(
-                        f"{buffer.name} of scope {buffer.scope} cannot be allocated"
-                    )
+                name, scope = buffer.name, buffer.scope
+                if (kind == "reg") != (scope == "reg"):
+                    self.report(f"{name} has scope {scope}, its allocate has {kind}")
+                elif scope in ("const", "pool"):
+                    self.report(f"{name} of scope {scope} cannot be allocated")
                 self._declare(buffer, "", buffer.name)
             case tir.AllocateConst(buffer, constant):
                 self._constant(buffer, constant)
@@ -243,18 +235,16 @@ class _PrimFuncVerifier(ExprVerifier):
     def _constant(self, buffer: tir.Buffer, name: str) -> None:
         constant = self.module.constants.get(name)
         if constant is None:
-            self.report(
-                f"{buffer.name} refers to the constant {name}, which does not exist"
-            )
+            problem = f"refers to the constant {name}, which does not exist"
+            self.report(f"{buffer.name} {problem}")
         elif constant.dtype != buffer.dtype or constant.size_bytes != buffer.size_bytes:
             self.report(
                 f"{buffer.name} has {buffer.size_bytes} bytes of {buffer.dtype.short}, "
                 f"its constant {name} {constant.size_bytes} of {constant.dtype.short}"
             )
         if buffer.scope != "const":
-            self.report(
-                f"{buffer.name} has scope {buffer.scope}, a linked constant has const"
-            )
+            problem = f"has scope {buffer.scope}, a linked constant has const"
+            self.report(f"{buffer.name} {problem}")
         self._declare(buffer, f"the constant {buffer.name}", buffer.name)
 
     def _window(self, stmt: tir.DeclBuffer) -> None:
@@ -288,11 +278,9 @@ class _PrimFuncVerifier(ExprVerifier):
             good = self.integer(part, f"the {subject} of loop {name},") and good
             self.typed(part, stmt.var.dtype, f"the {subject} of loop {name},")
         self._bind(stmt.var)
-        inner = (
-            self.bounds.with_loop(stmt.var, stmt.start, stmt.extent)
-            if good
-            else self.bounds
-        )
+        inner = self.bounds
+        if good:
+            inner = inner.with_loop(stmt.var, stmt.start, stmt.extent)
         self._stmt(stmt.body, inner)
         self.vars.pop(name, None)
 
@@ -300,18 +288,11 @@ class _PrimFuncVerifier(ExprVerifier):
         self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds
     ) -> Bounds:
         """Return the bounds in a branch, without conditions on memory it writes."""
-        if (
-            isinstance(cond, tir.Binary)
-            and cond.op == "and"
-            and holds
-            and cond.dtype == BOOL
-        ):
-            return self._guarded(
-                cond.b, True, body, self._guarded(cond.a, True, body, bounds)
-            )
-        read = {
-            self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)
-        }
+        match cond:
+            case tir.Binary("and", a, b) if holds and cond.dtype == BOOL:
+                first = self._guarded(a, True, body, bounds)
+                return self._guarded(b, True, body, first)
+        read = self._loaded_roots(walk(cond))
         if read and read & self._written_roots(body):
             return bounds
         return bounds.assume(cond, holds)
@@ -326,12 +307,14 @@ class _PrimFuncVerifier(ExprVerifier):
                 case tir.AccessPtr(buffer, access=access) if "w" in access:
                     roots.add(self._root(buffer))
                 case tir.Evaluate(call):
-                    args = call.args
-                    roots |= {
-                        self._root(a.buffer)
-                        for a in args
-                        if isinstance(a, tir.BufferLoad)
-                    }
+                    roots |= self._loaded_roots(call.args)
+        return roots
+
+    def _loaded_roots(self, nodes: Iterable[Node]) -> set[str]:
+        roots: set[str] = set()
+        for node in nodes:
+            if isinstance(node, tir.BufferLoad):
+                roots.add(self._root(node.buffer))
         return roots
 
     def _root(self, buffer: tir.Buffer) -> str:
@@ -346,14 +329,11 @@ class _PrimFuncVerifier(ExprVerifier):
             self.report(f"@{call.callee} is called but is not a PrimFunc of the module")
             return
         if callee.attrs.get("aot_main"):
-            self.report(
-                f"@{call.callee} is called but is an AOT main: recursion is not allowed"
-            )
+            problem = "is called but is an AOT main: recursion is not allowed"
+            self.report(f"@{call.callee} {problem}")
         if len(call.args) != len(callee.params):
-            self.report(
-                f"@{call.callee} is called with {len(call.args)} arguments, "
-                f"has {len(callee.params)} parameters"
-            )
+            found = f"@{call.callee} is called with {len(call.args)} arguments"
+            self.report(f"{found}, has {len(callee.params)} parameters")
             return
         for param, arg in zip(callee.params, call.args, strict=True):
             self._argument(f"{param.name} of @{call.callee}", param, arg)
@@ -366,43 +346,37 @@ class _PrimFuncVerifier(ExprVerifier):
             self.report(f"{subject}: {format_expr(arg)} must be a pointer")
             return
         self.pointer(arg)
-        shown, source, buffer = format_expr(arg), arg.buffer, param.value
+        shown = f"{subject}: {format_expr(arg)}"
+        source, buffer = arg.buffer, param.value
         if source.dtype != buffer.dtype and source.scope != "pool":
-            self.report(
-                f"{subject}: {shown} is to {source.dtype.short}, not "
-                f"{buffer.dtype.short}"
-            )
+            kinds = f"{source.dtype.short}, not {buffer.dtype.short}"
+            self.report(f"{shown} is to {kinds}")
         need = buffer.span_elements * buffer.dtype.size_bytes
-        if arg.extent * source.dtype.size_bytes < need:
-            self.report(
-                f"{subject}: {shown} covers {arg.extent * source.dtype.size_bytes} "
-                f"bytes, {need} are needed"
-            )
+        have = arg.extent * source.dtype.size_bytes
+        if have < need:
+            self.report(f"{shown} covers {have} bytes, {need} are needed")
         needed = {"in": "r", "const": "r", "out": "w"}.get(param.role, "rw")
         if not set(needed) <= set(arg.access):
-            self.report(f"{subject}: {shown} allows {arg.access}, {needed} is needed")
+            self.report(f"{shown} allows {arg.access}, {needed} is needed")
         self.aligned(arg, buffer.alignment, subject)
 
 
 def _diagnose_tables(module: IRModule) -> list[str]:
-    diagnostics = [
-        f"{subject} {entry.name!r} is stored under the name {name!r}"
-        for subject, table in (
-            ("function", module.functions),
-            ("constant", module.constants),
-        )
-        for name, entry in table.items()
-        if entry.name != name
-    ]
+    diagnostics: list[str] = []
+    tables = (("function", module.functions), ("constant", module.constants))
+    for subject, table in tables:
+        for name, entry in table.items():
+            if entry.name != name:
+                stored = f"{subject} {entry.name!r} is stored"
+                diagnostics.append(f"{stored} under the name {name!r}")
     for constant in module.constants.values():
         elements = tir.Buffer(constant.name, constant.dtype, constant.shape).elements
-        if elements * constant.dtype.size_bytes != constant.size_bytes:
-            diagnostics.append(
-                f"constant {constant.name} has {constant.size_bytes} bytes"
-            )
-    entry = module.entry_name
-    if entry and entry not in module.functions:
-        diagnostics.append(f"the entry {entry!r} is not a function of the module")
+        size_bytes = constant.size_bytes
+        if elements * constant.dtype.size_bytes != size_bytes:
+            diagnostics.append(f"constant {constant.name} has {size_bytes} bytes")
+    main = module.entry_name
+    if main and main not in module.functions:
+        diagnostics.append(f"the entry {main!r} is not a function of the module")
     diagnostics += _diagnose_io(module)
     counts = Counter(pool.name for pool in module.pools)
     for name, count in counts.items():
@@ -415,19 +389,18 @@ def _diagnose_io(module: IRModule) -> list[str]:
     main = module.functions.get(module.entry_name)
     if not isinstance(main, tir.PrimFunc):
         return []
+    diagnostics: list[str] = []
     names, io = local_names(main), module.io
-    diagnostics = [
-        f"the model's {tensor.name} is in {tensor.buffer}, which @{main.name} does not "
-        "declare"
-        for tensor in (*io.inputs, *io.outputs, *io.state)
-        if tensor.buffer not in names
-    ]
+    for tensor in (*io.inputs, *io.outputs, *io.state):
+        if tensor.buffer not in names:
+            place = f"the model's {tensor.name} is in {tensor.buffer}"
+            diagnostics.append(f"{place}, which @{main.name} does not declare")
     for state in io.state:
-        constant = module.constants.get(state.initial)
-        if constant is None or constant.size_bytes != state.type.size_bytes:
-            problem = (
-                f"the model's {state.name} begins as {state.initial}, which is no "
-                "constant"
-            )
-            diagnostics.append(f"{problem} of {state.type.size_bytes} bytes")
+        constant, size_bytes = (
+            module.constants.get(state.initial),
+            state.type.size_bytes,
+        )
+        if constant is None or constant.size_bytes != size_bytes:
+            begin = f"the model's {state.name} begins as {state.initial}"
+            diagnostics.append(f"{begin}, which is no constant of {size_bytes} bytes")
     return diagnostics

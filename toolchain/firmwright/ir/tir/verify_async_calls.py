@@ -68,32 +68,24 @@ class _AsyncCallVerifier:
                 self._check_conflicts(
                     self.analysis.own_effects_of(stmt), in_flight, "a condition"
                 )
-                after = self.walk(then, in_flight)
-                other = (
-                    self.walk(orelse, in_flight) if orelse is not None else in_flight
-                )
+                after = other = self.walk(then, in_flight)
+                other = in_flight if orelse is None else self.walk(orelse, in_flight)
                 self._check_same(after, other, "in only one branch")
                 return tuple(call for call in after if call in other)
             case tir.For() | tir.While():
                 self._check_conflicts(
                     self.analysis.own_effects_of(stmt), in_flight, "a loop's head"
                 )
-                self._check_same(
-                    self.walk(stmt.body, in_flight),
-                    in_flight,
-                    "by only one loop iteration",
-                )
+                after = self.walk(stmt.body, in_flight)
+                self._check_same(after, in_flight, "by only one loop iteration")
                 return in_flight
             case _:
                 self._check_conflicts(
                     self.analysis.own_effects_of(stmt), in_flight, "a statement"
                 )
                 for inner in children(stmt):
-                    in_flight = (
-                        self.walk(inner, in_flight)
-                        if isinstance(inner, tir.Stmt)
-                        else in_flight
-                    )
+                    if isinstance(inner, tir.Stmt):
+                        in_flight = self.walk(inner, in_flight)
                 return in_flight
 
     def _call(self, call: tir.PrimFuncCall, in_flight: CallsInFlight) -> CallsInFlight:
@@ -102,12 +94,11 @@ class _AsyncCallVerifier:
             if own not in in_flight:
                 self.report(f"{_format_call(call)} is awaited but not in flight")
             return tuple(other for other in in_flight if other != own)
-        other_devices = tuple(
-            c for c in in_flight if not call.device or c.device != call.device
-        )
-        self._check_conflicts(
-            self.analysis.effects_of(call), other_devices, _format_call(call)
-        )
+        others = in_flight
+        if call.device:
+            others = tuple(c for c in in_flight if c.device != call.device)
+        effects = self.analysis.effects_of(call)
+        self._check_conflicts(effects, others, _format_call(call))
         if call.phase == "call":
             return in_flight
         if not call.device:
@@ -124,10 +115,9 @@ class _AsyncCallVerifier:
             effect = find_conflict(self.analysis.effects_of(other), effects)
             if effect is not None:
                 does = "writes" if effect.written else "reads"
-                self.report(
-                    f"{subject} {does} {effect.root} [{effect.first}, {effect.end}) "
-                    f"while {_format_call(other)} is in flight"
-                )
+                place = f"{effect.root} [{effect.first}, {effect.end})"
+                during = f"while {_format_call(other)} is in flight"
+                self.report(f"{subject} {does} {place} {during}")
 
     def _check_same(self, one: CallsInFlight, other: CallsInFlight, where: str) -> None:
         for call in (*one, *other):

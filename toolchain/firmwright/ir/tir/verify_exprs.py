@@ -41,27 +41,21 @@ class ExprVerifier:
     def typed(self, expr: tir.Expr, want: DType, subject: str) -> None:
         self.check(expr)
         if expr.dtype != want:
-            self.report(
-                f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected "
-                f"{want.short}"
-            )
+            found = f"{subject} {format_expr(expr)} is {expr.dtype.short}"
+            self.report(f"{found}, expected {want.short}")
 
     def integer(self, expr: tir.Expr, subject: str) -> bool:
         """Check that `expr` is a valid integer of bounded depth."""
         self.check(expr)
         if not expr.dtype.is_int:
-            self.report(
-                f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected an "
-                "integer"
-            )
+            found = f"{subject} {format_expr(expr)} is {expr.dtype.short}"
+            self.report(f"{found}, expected an integer")
             return False
-        if not isinstance(expr, tir.IntImm | tir.Var) and depth_exceeds(
-            expr, _DEPTH_MAX
-        ):
-            self.report(
-                f"{subject} is deeper than {_DEPTH_MAX} operators: bind parts of it "
-                "by let"
-            )
+        if isinstance(expr, tir.IntImm | tir.Var):
+            return True
+        if depth_exceeds(expr, _DEPTH_MAX):
+            found = f"{subject} is deeper than {_DEPTH_MAX} operators"
+            self.report(f"{found}: bind parts of it by let")
             return False
         return True
 
@@ -71,9 +65,8 @@ class ExprVerifier:
                 self._immediate(expr)
             case tir.Var(name):
                 if self.vars.get(name) != expr:
-                    self.report(
-                        f"variable {name}: {expr.dtype.short} is not declared here"
-                    )
+                    shown = f"variable {name}: {expr.dtype.short}"
+                    self.report(f"{shown} is not declared here")
             case tir.Binary(op, a, b):
                 self.check(a)
                 self.check(b)
@@ -113,10 +106,8 @@ class ExprVerifier:
             good = a.is_int or (a.is_float and op not in _INTEGER_ONLY)
             good = good or (a == BOOL and op in tir.COMPARISONS)
         if a == b and not good:
-            self.report(
-                f"{format_expr(expr)} has operands of {a.short}, which {op} does not "
-                "take"
-            )
+            found = f"{format_expr(expr)} has operands of {a.short}"
+            self.report(f"{found}, which {op} does not take")
 
     def known(self, buffer: tir.Buffer) -> VisibleBuffer | None:
         home = self.buffers.get(buffer.name)
@@ -129,22 +120,18 @@ class ExprVerifier:
         """Verify a load or store: rank, index types, bounds; constants in registers."""
         self.known(buffer)
         if len(indices) != len(buffer.shape):
-            shown = _format_access(buffer, indices)
-            self.report(
-                f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} "
-                "axes"
-            )
+            found = f"{_format_access(buffer, indices)} has {len(indices)} indices"
+            self.report(f"{found}, the buffer {len(buffer.shape)} axes")
             return
-        for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
-            if (
-                isinstance(index, tir.IntImm)
-                and index.dtype.is_int
-                and 0 <= index.value < extent
-            ):
+        for axis, index in enumerate(indices):
+            if not isinstance(index, tir.IntImm):
+                if buffer.scope == "reg":
+                    shown = _format_access(buffer, indices)
+                    self.report(f"{shown}: registers are indexed by constants only")
+                else:
+                    self._index(buffer, indices, axis)
+            elif index.dtype.is_int and 0 <= index.value < buffer.shape[axis]:
                 self._immediate(index)
-            elif buffer.scope == "reg" and not isinstance(index, tir.IntImm):
-                shown = _format_access(buffer, indices)
-                self.report(f"{shown}: registers are indexed by constants only")
             else:
                 self._index(buffer, indices, axis)
 
@@ -187,16 +174,12 @@ class ExprVerifier:
         if not pointer.buffer.dtype.bits:
             return
         form = self.bounds.expand(linearize(pointer.offset))
-        step = (
-            math.gcd(form.constant, *form.terms.values())
-            * pointer.buffer.dtype.size_bytes
-        )
+        elements = math.gcd(form.constant, *form.terms.values())
+        step = elements * pointer.buffer.dtype.size_bytes
         proved = math.gcd(step, pointer.buffer.alignment)
         if proved % alignment:
-            self.report(
-                f"{subject} needs alignment {alignment}, "
-                f"{format_expr(pointer)} is aligned to {proved}"
-            )
+            found = f"{format_expr(pointer)} is aligned to {proved}"
+            self.report(f"{subject} needs alignment {alignment}, {found}")
 
     def _value_call(self, call: tir.IntrinsicCall) -> None:
         intrinsic = self._intrinsic(call)
@@ -205,17 +188,13 @@ class ExprVerifier:
         if intrinsic.result is None:
             self.report(f"intrinsic {call.name} returns no value")
         elif intrinsic.result != call.dtype:
-            self.report(
-                f"intrinsic {call.name} gives {intrinsic.result.short}, not "
-                f"{call.dtype.short}"
-            )
+            dtypes = f"{intrinsic.result.short}, not {call.dtype.short}"
+            self.report(f"intrinsic {call.name} gives {dtypes}")
         for operand in intrinsic.operands:
             writes_memory = operand.kind == "ptr" and operand.access != "r"
             if operand.kind in ("out", "inout") or writes_memory:
-                self.report(
-                    f"intrinsic {call.name} writes to {operand.name}, so it is not a "
-                    "value"
-                )
+                found = f"intrinsic {call.name} writes to {operand.name}"
+                self.report(f"{found}, so it is not a value")
 
     def statement_call(self, call: tir.IntrinsicCall) -> None:
         intrinsic = self._intrinsic(call)
@@ -228,26 +207,21 @@ class ExprVerifier:
             self.report(f"intrinsic {call.name} is unknown")
             return None
         if len(call.args) != len(intrinsic.operands):
-            self.report(
-                f"intrinsic {call.name} has {len(call.args)} arguments, "
-                f"expected {len(intrinsic.operands)}"
-            )
+            found = f"intrinsic {call.name} has {len(call.args)} arguments"
+            self.report(f"{found}, expected {len(intrinsic.operands)}")
             return None
-        by_name = dict(
-            zip((each.name for each in intrinsic.operands), call.args, strict=True)
-        )
+        names = (operand.name for operand in intrinsic.operands)
+        by_name = dict(zip(names, call.args, strict=True))
         for operand, arg in zip(intrinsic.operands, call.args, strict=True):
-            self._operand(f"{operand.name} of {call.name}", operand, arg)
+            subject = f"{operand.name} of {call.name}"
+            self._operand(subject, operand, arg)
             times = by_name.get(operand.times)
             if times is None or not isinstance(arg, tir.AccessPtr):
                 continue
             if not self.bounds.proves_within(times, 0, arg.extent // operand.extent):
-                shown = (
-                    f"{operand.name} of {call.name}: {format_expr(arg)} covers "
-                    f"{arg.extent}"
-                )
+                shown = f"{subject}: {format_expr(arg)} covers {arg.extent} elements"
                 needed = f"{format_expr(times)} times {operand.extent} are needed"
-                self.report(f"{shown} elements, {needed}")
+                self.report(f"{shown}, {needed}")
         return intrinsic
 
     def _operand(self, subject: str, operand: Operand, arg: tir.Expr) -> None:
@@ -269,20 +243,15 @@ class ExprVerifier:
             self.report(f"{subject}: {format_expr(arg)} must be a pointer")
             return
         self.pointer(arg)
-        shown, needed = format_expr(arg), max(operand.extent, operand.post_increment)
+        shown = f"{subject}: {format_expr(arg)}"
+        needed = max(operand.extent, operand.post_increment)
         if arg.buffer.dtype != operand.dtype:
-            self.report(
-                f"{subject}: {shown} is to {arg.buffer.dtype.short}, expected "
-                f"{operand.dtype.short}"
-            )
+            dtypes = f"{arg.buffer.dtype.short}, expected {operand.dtype.short}"
+            self.report(f"{shown} is to {dtypes}")
         if not set(operand.access) <= set(arg.access):
-            self.report(
-                f"{subject}: {shown} allows {arg.access}, {operand.access} is needed"
-            )
+            self.report(f"{shown} allows {arg.access}, {operand.access} is needed")
         if arg.extent < needed:
-            self.report(
-                f"{subject}: {shown} covers {arg.extent} elements, {needed} are needed"
-            )
+            self.report(f"{shown} covers {arg.extent} elements, {needed} are needed")
 
 
 def depth_exceeds(expr: tir.Expr, limit: int) -> bool:

@@ -5,12 +5,13 @@ solves. Every call must have access to its arguments; copies by the main core or
 device may use all pools.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from firmwright.ir import tir
 from firmwright.ir.graph import devices
 from firmwright.ir.module import IRModule
+from firmwright.ir.pass_results import PoolAccess
 from firmwright.ir.tir.plan import BufferInfo, Placement, Plan
 from firmwright.ir.tir.traversal import statements, used_buffers
 
@@ -36,9 +37,8 @@ def _diagnose_pools(plan: Plan, module: IRModule) -> Iterator[str]:
     for buffer in plan.buffers:
         place = plan.placements.get(buffer.name)
         if place is not None:
-            tops[place.pool] = max(
-                tops.get(place.pool, 0), place.offset + buffer.size_bytes
-            )
+            end = place.offset + buffer.size_bytes
+            tops[place.pool] = max(tops.get(place.pool, 0), end)
     for pool, size in plan.pool_bytes.items():
         limit = limits.get(pool)
         if limits and pool not in limits:
@@ -65,22 +65,19 @@ def _diagnose_placements(plan: Plan) -> Iterator[str]:
     for conflict in plan.conflicts:
         a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
         if a is None or b is None:
-            yield (
-                f"a conflict refers to {conflict.a} and {conflict.b}, which are not "
-                "both placed"
-            )
+            pair = f"{conflict.a} and {conflict.b}"
+            yield f"a conflict refers to {pair}, which are not both placed"
         elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
             yield f"{conflict.a} and {conflict.b} overlap"
 
 
 def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
     related = {frozenset((conflict.a, conflict.b)) for conflict in plan.conflicts}
-    begins = ((live.first, live.end, b) for b in plan.buffers for live in b.live)
+    begins = [(live.first, live.end, b) for b in plan.buffers for live in b.live]
+    begins.sort(key=lambda item: (item[0], item[1], item[2].name))
     alive: list[tuple[int, BufferInfo]] = []
     found: dict[frozenset[str], None] = {}
-    for first, end, buffer in sorted(
-        begins, key=lambda item: (item[0], item[1], item[2].name)
-    ):
+    for first, end, buffer in begins:
         alive = [(until, other) for until, other in alive if until > first]
         for _, other in alive:
             names = frozenset((buffer.name, other.name))
@@ -88,9 +85,8 @@ def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
                 found[names] = None
         alive.append((end, buffer))
     for names in found:
-        yield (
-            f"{' and '.join(sorted(names))} overlap without a conflict that permits it"
-        )
+        pair = " and ".join(sorted(names))
+        yield f"{pair} overlap without a conflict that permits it"
 
 
 def _overlaps_in_memory(plan: Plan, a: BufferInfo, b: BufferInfo) -> bool:
@@ -116,9 +112,8 @@ def _diagnose_views(plan: Plan, module: IRModule) -> Iterator[str]:
         if not isinstance(offset, tir.IntImm):
             continue  # a window of rows that moves within its pool
         planned = plan.placements.get(part.buffer.name)
-        if Placement(pool, offset.value) not in (
-            scratch if planned is None else {planned}
-        ):
+        expected = scratch if planned is None else {planned}
+        if Placement(pool, offset.value) not in expected:
             yield f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}"
 
 
@@ -130,28 +125,29 @@ def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
             pools[node.buffer.name] = pools[node.source.buffer.name]
         if not isinstance(node, tir.PrimFuncCall):
             continue
-        attrs, device = (
-            module.functions[node.callee].attrs,
-            node.device or devices.MAIN_DEVICE,
-        )
+        attrs = module.functions[node.callee].attrs
+        device = node.device or devices.MAIN_DEVICE
         is_copy = bool(attrs.get("keeps")) or attrs.get("op") == devices.COPY_OP
         if is_copy and (devices.is_core(device) or devices.is_copy_device(device)):
             continue
-        place = devices.MAIN_DEVICE if devices.is_core(device) else device
-        targets = (
-            {attrs.get("target"), ""}
-            if devices.is_core(device)
-            else {row.target for row in rows}
-        )
-        visible = {
-            pool
-            for row in rows
-            if row.device == place and row.target in targets
-            for pool in row.pools
-        }
-        for name in sorted({name for arg in node.args for name in used_buffers(arg)}):
+        visible = _visible_pools(rows, device, attrs.get("target"))
+        used: set[str] = set()
+        for arg in node.args:
+            used.update(used_buffers(arg))
+        for name in sorted(used):
             if pools.get(name, "") not in {"", *visible}:
-                yield (
-                    f"{node.callee} on {device} uses {name}, which is in {pools[name]};"
-                    f" this device can access {', '.join(sorted(visible)) or 'no pool'}"
-                )
+                use = f"{node.callee} on {device} uses {name}"
+                known = ", ".join(sorted(visible)) or "no pool"
+                access = f"this device can access {known}"
+                yield f"{use}, which is in {pools[name]}; {access}"
+
+
+def _visible_pools(rows: Sequence[PoolAccess], device: str, target: object) -> set[str]:
+    """Return the pools that a kernel of `target` can access on `device`."""
+    is_core = devices.is_core(device)
+    place = devices.MAIN_DEVICE if is_core else device
+    visible: set[str] = set()
+    for row in rows:
+        if row.device == place and (not is_core or row.target in (target, "")):
+            visible.update(row.pools)
+    return visible

@@ -74,14 +74,13 @@ _OPERATORS: Mapping[str, str] = {
 @cache
 def attribute_classes() -> Mapping[str, str]:
     """Return MODULE.CLASS by operator, of this package and of extensions."""
-    own = {f"{__name__}.{name}": operators for name, operators in _OPERATORS.items()}
-    tables = [own, *(extension.attributes for extension in extensions())]
-    return {
-        op: name
-        for table in tables
-        for name, operators in table.items()
-        for op in operators.split()
-    }
+    classes: dict[str, str] = {}
+    for name, operators in _OPERATORS.items():
+        classes |= dict.fromkeys(operators.split(), f"{__name__}.{name}")
+    for extension in extensions():
+        for name, operators in extension.attributes.items():
+            classes |= dict.fromkeys(operators.split(), name)
+    return classes
 
 
 @cache

@@ -75,15 +75,12 @@ def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
     for field in fields(attributes):
         hint = hints[field.name]
         is_required = field.default is MISSING
-        default: Attr | None = None
-        if field.default is not MISSING:
-            default = field.default
         yield AttributeSpec(
             name=field.name.removesuffix("_"),
             field=field.name,
             kind=_kind_of(hint),
             is_required=is_required,
-            default=default,
+            default=None if is_required else field.default,
             is_real=_is_real(hint),
         )
 
@@ -109,10 +106,8 @@ def _kind_of(hint: object) -> Kind:
 
 def _kind_of_literals(choices: tuple[str | int, ...]) -> Kind:
     accepted = {(type(choice), choice) for choice in choices}  # True is not 1 here
-    return Kind(
-        f"one of {', '.join(map(str, choices))}",
-        lambda value: (type(value), value) in accepted,
-    )
+    names = ", ".join(map(str, choices))
+    return Kind(f"one of {names}", lambda value: (type(value), value) in accepted)
 
 
 def _is_real(hint: object) -> bool:
@@ -124,11 +119,8 @@ def _is_real(hint: object) -> bool:
 def _as_floats(value: Attr) -> Attr:
     if isinstance(value, tuple):
         return tuple(map(_as_floats, value))
-    return (
-        float(value)
-        if isinstance(value, int) and not isinstance(value, bool)
-        else value
-    )
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_integer else value
 
 
 def attrs_to_mapping(attrs: OpAttrs) -> dict[str, Attr]:
@@ -159,14 +151,12 @@ def make_attrs(op: str, attributes: type[OpAttrs], values: Attrs) -> OpAttrs:
         check_attribute(op, specs, name, value)
     for name, spec in specs.items():
         if spec.is_required and name not in values:
-            what = (
-                f"the attribute {name} of {op} is missing, expected "
-                f"{spec.kind.description}."
-            )
-            raise ModelError(what)
-    return attributes(
-        **{specs[k].field: specs[k].converted(v) for k, v in values.items()}
-    )
+            what = f"the attribute {name} of {op} is missing"
+            raise ModelError(f"{what}, expected {spec.kind.description}.")
+    by_field: dict[str, Attr] = {}
+    for name, value in values.items():
+        by_field[specs[name].field] = specs[name].converted(value)
+    return attributes(**by_field)
 
 
 def check_attrs(op: str, attrs: OpAttrs) -> None:
@@ -183,14 +173,9 @@ def check_attribute(
 ) -> None:
     """Raise ModelError if one attribute of `op` is unknown or of another kind."""
     if name not in specs:
-        what = f"{op} has no attribute {name}."
-        raise ModelError(
-            what, hint=f"{', '.join(specs)}." if specs else "no attributes."
-        )
+        names = ", ".join(specs) or "no attributes"
+        raise ModelError(f"{op} has no attribute {name}.", hint=f"{names}.")
     kind = specs[name].kind
     if not kind.includes(value):
-        what = (
-            f"the attribute {name} of {op} is {repr(value)[:40]}, expected "
-            f"{kind.description}."
-        )
-        raise ModelError(what)
+        what = f"the attribute {name} of {op} is {repr(value)[:40]}"
+        raise ModelError(f"{what}, expected {kind.description}.")
