@@ -86,10 +86,10 @@ def _arrays_of_archive(file: IO[bytes]) -> dict[str, Array]:
         unpacked = sum(item.file_size for item in archive.infolist())
         if unpacked > max(scaled_limit(_UNPACKED_BYTES_MAX), _EXPANSION_MAX * packed):
             raise ValueError(f"its {packed:,} bytes unpack to {unpacked:,}")
-        return {
-            name.removesuffix(".npy"): _array_of(archive.read(name))
-            for name in archive.namelist()
-        }
+        arrays: dict[str, Array] = {}
+        for name in archive.namelist():
+            arrays[name.removesuffix(".npy")] = _array_of(archive.read(name))
+        return arrays
 
 
 def _array_of(data: bytes) -> Array:
@@ -99,9 +99,8 @@ def _array_of(data: bytes) -> Array:
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     if version not in _READ_HEADER:
-        raise ValueError(
-            f"its format version {version[0]}.{version[1]} is not supported"
-        )
+        shown = f"{version[0]}.{version[1]}"
+        raise ValueError(f"its format version {shown} is not supported")
     try:
         shape, is_fortran, dtype = _READ_HEADER[version](stream)
     except _HEADER_ERRORS:
@@ -110,14 +109,12 @@ def _array_of(data: bytes) -> Array:
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     at, count = stream.tell(), math.prod(shape)
-    if any(size < 0 for size in shape) or dtype.itemsize == 0:
-        raise ValueError(
-            f"the header of an array has the shape {list(shape)} of {dtype}"
-        )
-    if count * dtype.itemsize > len(data) - at:
-        needed, found = count * dtype.itemsize, len(data) - at
-        raise ValueError(
-            f"the header of an array requires {needed:,} bytes, and {found:,} follow"
-        )
+    if min(shape, default=0) < 0 or dtype.itemsize == 0:
+        what = f"the header of an array has the shape {list(shape)} of {dtype}"
+        raise ValueError(what)
+    needed, found = count * dtype.itemsize, len(data) - at
+    if needed > found:
+        what = f"the header of an array requires {needed:,} bytes, and {found:,} follow"
+        raise ValueError(what)
     flat = np.frombuffer(data, dtype, count, at).copy()
     return flat.reshape(shape, order="F" if is_fortran else "C")

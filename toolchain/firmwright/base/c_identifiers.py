@@ -3,31 +3,33 @@
 import re
 from collections.abc import Iterable
 
-# C99 guarantees 63 significant characters of an internal name; some are left for
-# suffixes.
+# C99 guarantees 63 significant characters of a name; some are left for suffixes.
 MAX_LENGTH = 56
 
 _KEYWORDS = """
-auto break case char const continue default do double else enum extern float for goto if inline int
-long register restrict return short signed sizeof static struct switch typedef union unsigned void
-volatile while alignas alignof bool constexpr false nullptr static_assert thread_local true typeof
-asm and and_eq bitand bitor catch class compl const_cast delete dynamic_cast explicit export friend
-mutable namespace new not not_eq operator or or_eq private protected public reinterpret_cast
-static_cast template this throw try typeid typename using virtual wchar_t xor xor_eq
+auto break case char const continue default do double else enum extern float for goto if
+inline int long register restrict return short signed sizeof static struct switch
+typedef union unsigned void volatile while alignas alignof bool constexpr false nullptr
+static_assert thread_local true typeof asm and and_eq bitand bitor catch class compl
+const_cast delete dynamic_cast explicit export friend mutable namespace new not not_eq
+operator or or_eq private protected public reinterpret_cast static_cast template this
+throw try typeid typename using virtual wchar_t xor xor_eq
 """
 _LIBRARY = """
-NULL abs acos asin atan atan2 cbrt ceil cos cosh errno erf exp exp2 expf expm1 fabs fabsf floor
-floorf fma fmax fmin fmod frexp hypot isfinite isinf isnan ldexp lgamma log log10 log1p log2 logf
-lrint lround main max_align_t memchr memcmp memcpy memmove memset modf nan nearbyint offsetof pow
-powf ptrdiff_t remainder rint round roundf signbit sin sinh size_t sqrt sqrtf strcat strchr strcmp
-strcpy strlen strncmp strncpy strstr tan tanh tanhf tgamma trunc gamma j0 j1 jn y0 y1 yn INFINITY
-NAN HUGE_VAL M_PI index linux unix arm
+NULL abs acos asin atan atan2 cbrt ceil cos cosh errno erf exp exp2 expf expm1 fabs
+fabsf floor floorf fma fmax fmin fmod frexp hypot isfinite isinf isnan ldexp lgamma log
+log10 log1p log2 logf lrint lround main max_align_t memchr memcmp memcpy memmove memset
+modf nan nearbyint offsetof pow powf ptrdiff_t remainder rint round roundf signbit sin
+sinh size_t sqrt sqrtf strcat strchr strcmp strcpy strlen strncmp strncpy strstr tan
+tanh tanhf tgamma trunc gamma j0 j1 jn y0 y1 yn INFINITY NAN HUGE_VAL M_PI index linux
+unix arm
 """
 
 
 _RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
 _STDINT = re.compile(
-    r"u?int((_least|_fast)?(8|16|32|64)|ptr|max)_t|U?INT(_LEAST|_FAST)?(8|16|32|64)_(MIN|MAX)"
+    r"u?int((_least|_fast)?(8|16|32|64)|ptr|max)_t"
+    r"|U?INT(_LEAST|_FAST)?(8|16|32|64)_(MIN|MAX)"
     r"|U?INT(8|16|32|64)_C|(SIZE|PTRDIFF)_MAX"
 )
 

@@ -33,7 +33,6 @@ def cache_root() -> Path:
     getuid = getattr(os, "getuid", None)
     if root.is_symlink() or (getuid is not None and root.stat().st_uid != getuid()):
         what = "the folder for temporary results belongs to another user."
-        raise UsageError(
-            what, where=str(root), hint="set FIRMWRIGHT_CACHE to a folder of yours."
-        )
+        hint = "set FIRMWRIGHT_CACHE to a folder of yours."
+        raise UsageError(what, where=str(root), hint=hint)
     return root

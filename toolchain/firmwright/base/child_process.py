@@ -72,6 +72,7 @@ def run_program(
             status other than 0.
     """
     words = command_words(command, where=where, hint=hint)
+    failed = functools.partial(ToolFailedError, command=words, where=where, hint=hint)
     options: _PopenOptions = {} if has_terminal else popen_options()
     try:
         process = subprocess.Popen(
@@ -96,22 +97,13 @@ def run_program(
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         what = f"{title} did not finish within {timeout_s:g} s."
-        raise ToolFailedError(what, command=words, where=where, hint=hint) from error
+        raise failed(what) from error
     output = printed.decode("utf-8", "replace")
     if len(printed) > limit:
         what = f"{title} printed more than {limit:,} bytes ({RAISED_BY})."
-        raise ToolFailedError(
-            what, command=words, output=output, where=where, hint=hint
-        )
+        raise failed(what, output=output)
     if failure and status:
-        raise ToolFailedError(
-            failure,
-            command=words,
-            exit_status=status,
-            output=output,
-            where=where,
-            hint=hint,
-        )
+        raise failed(failure, exit_status=status, output=output)
     return status, output
 
 
@@ -129,9 +121,10 @@ def _communicate(
 
     def read(pipe: IO[bytes]) -> None:
         with pipe:
-            while len(printed) <= limit and (
-                piece := os.read(pipe.fileno(), _PIECE_BYTES)
-            ):
+            while len(printed) <= limit:
+                piece = os.read(pipe.fileno(), _PIECE_BYTES)
+                if not piece:
+                    return
                 printed.extend(piece)
 
     reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
@@ -242,9 +235,9 @@ def command_words(
     command: Sequence[Word], *, where: str = "", hint: str = ""
 ) -> list[str]:
     """Return words with absolute paths; ToolMissingError for a missing program."""
-    words = [
-        str(word.absolute()) if isinstance(word, Path) else word for word in command
-    ]
+    words: list[str] = []
+    for word in command:
+        words.append(str(word.absolute()) if isinstance(word, Path) else word)
     program = find_program(words[0])
     if program is None:
         what = f"{command[0]} is not installed, or is not an executable file."
@@ -300,10 +293,13 @@ def _is_passed(variable: str) -> bool:
 @functools.lru_cache(maxsize=1)
 def _passed() -> tuple[str, ...]:
     text = Path(__file__).with_name("child_environment.txt").read_text(encoding="utf-8")
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
-    own = (word for line in lines for word in line.split())
-    added = (name for extension in extensions() for name in extension.passed_variables)
-    return (*own, *added)
+    patterns: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            patterns += line.split()
+    for extension in extensions():
+        patterns += extension.passed_variables
+    return tuple(patterns)
 
 
 def _absolute_elements(paths: str) -> list[str]:

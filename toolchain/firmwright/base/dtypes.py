@@ -49,9 +49,8 @@ class DType:
     def size_bytes(self) -> int:
         """The size of an element; InternalError for HANDLE, which has none."""
         if not self.bits:
-            raise InternalError(
-                f"{self.name} has no fixed size; it depends on the target"
-            )
+            what = f"{self.name} has no fixed size; it depends on the target"
+            raise InternalError(what)
         return self.bits // 8
 
     @property
@@ -90,7 +89,8 @@ HANDLE = DType("handle", "ptr", 0, "void *")
 
 _INTEGERS = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64)
 DTYPES: tuple[DType, ...] = (*_INTEGERS, FLOAT32, BOOL, HANDLE)
-_BY_NAME = {name: row for row in DTYPES for name in (row.name, row.short)}
+_BY_LONG_NAME = {row.name: row for row in DTYPES}
+_BY_NAME = {**_BY_LONG_NAME, **{row.short: row for row in DTYPES}}
 
 
 def find_dtype(name: str) -> DType | None:
@@ -102,8 +102,6 @@ def get_dtype(name: str, *, where: str = "") -> DType:
     """Return the dtype with this long or short name; ModelError if there is none."""
     row = _BY_NAME.get(name)
     if row is None:
-        names = ", ".join(known.short for known in DTYPES)
-        raise ModelError(
-            f"unknown element type {name!r}.", where=where, hint=f"one of {names}."
-        )
+        hint = f"one of {', '.join(known.short for known in DTYPES)}."
+        raise ModelError(f"unknown element type {name!r}.", where=where, hint=hint)
     return row

@@ -29,9 +29,8 @@ class FirmwrightError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = self.where.replace(
-            "\n", "\\n"
-        )  # a file's name must not look like a message
+        # A file's name must not look like a message.
+        where = self.where.replace("\n", "\\n")
         text = f"{where}: {self.what}" if where else self.what
         return f"{text} Try: {self.hint}" if self.hint else text
 
@@ -81,19 +80,17 @@ class UnsupportedError(FirmwrightError):
     def __init__(
         self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = ""
     ) -> None:
-        lines = "; ".join(
-            f"{item.op} at {item.where}: {item.why}" for item in items[:_SHOWN_MAX]
-        )
+        listed: list[str] = []
+        for item in items[:_SHOWN_MAX]:
+            listed.append(f"{item.op} at {item.where}: {item.why}")
         if len(items) > _SHOWN_MAX:
-            lines += f"; and {len(items) - _SHOWN_MAX} more"
-        count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
-        if not hint and any(
-            item.why.startswith(OPERATOR_IS_UNSUPPORTED) for item in items
-        ):
+            listed.append(f"and {len(items) - _SHOWN_MAX} more")
+        reasons = [item.why for item in items]
+        if not hint and any(why.startswith(OPERATOR_IS_UNSUPPORTED) for why in reasons):
             hint = _OPERATORS_HINT
-        super().__init__(
-            f"the model is not supported in {count}: {lines}.", where=where, hint=hint
-        )
+        count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
+        what = f"the model is not supported in {count}: {'; '.join(listed)}."
+        super().__init__(what, where=where, hint=hint)
         self.items = tuple(items)
 
 

@@ -88,14 +88,10 @@ def extensions() -> Iterator[Extension]:
     for point in entry_points(ENTRY_POINT_GROUP):
         extension = load_entry_point(point)
         if not isinstance(extension, Extension) or extension.name != point.name:
-            what = (
-                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} is not "
-                "one."
-            )
-            hint = (
-                "an instance of firmwright.base.extensions.Extension with "
-                f"name={point.name!r}."
-            )
+            group = f"the group {ENTRY_POINT_GROUP}"
+            what = f"the entry point {point.name} of {group} is not one."
+            kind = "firmwright.base.extensions.Extension"
+            hint = f"an instance of {kind} with name={point.name!r}."
             raise PluginError(what, where=point.value, hint=hint)
         yield extension
 

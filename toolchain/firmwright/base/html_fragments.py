@@ -50,10 +50,12 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> Ma
     """Return a table with right-aligned number columns, or "" if there are no rows."""
     if not rows:
         return Markup()
-    numeric = [
-        any(isinstance(row[n], int | float) for row in rows) for n in range(len(head))
-    ]
+    numeric = [_is_numeric(rows, column) for column in range(len(head))]
     return Markup(_macros().table(head, rows, numeric, ROWS_SHOWN))
+
+
+def _is_numeric(rows: Sequence[Sequence[CellValue]], column: int) -> bool:
+    return any(isinstance(row[column], int | float) for row in rows)
 
 
 def render_bar(share: float) -> Markup:
@@ -85,8 +87,12 @@ class _ShownTensor(Protocol):
 
 
 def _format_tensors(tensors: Iterable[_ShownTensor]) -> str:
-    return "; ".join(f"{t.name}: {t.dtype} {format_shape(t.shape)}" for t in tensors)
+    shown: list[str] = []
+    for tensor in tensors:
+        shown.append(f"{tensor.name}: {tensor.dtype} {format_shape(tensor.shape)}")
+    return "; ".join(shown)
 
 
 def format_shape(shape: Sequence[int]) -> str:
-    return "x".join("?" if size < 0 else str(size) for size in shape) or "scalar"
+    sizes = ["?" if size < 0 else str(size) for size in shape]
+    return "x".join(sizes) or "scalar"

@@ -19,9 +19,9 @@ def export_on_use(
     package: str, names_of_modules: Mapping[str, Sequence[str]]
 ) -> Callable[[str], object]:
     """Return the `__getattr__` of a package that imports its names on first use."""
-    homes = {
-        name: module for module, names in names_of_modules.items() for name in names
-    }
+    homes: dict[str, str] = {}
+    for module, names in names_of_modules.items():
+        homes |= dict.fromkeys(names, module)
 
     def find(name: str) -> object:
         if name not in homes:

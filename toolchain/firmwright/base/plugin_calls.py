@@ -32,10 +32,8 @@ def plugin_call(label: str) -> Iterator[None]:
             raise
         hint = "--debug, which prints the traceback; the defect is in the extension."
         if isinstance(error, FileNotFoundError):
-            hint = (
-                "add it to the package's data (hatchling: packages, setuptools: "
-                "package-data)."
-            )
+            places = "hatchling: packages, setuptools: package-data"
+            hint = f"add it to the package's data ({places})."
         what = f"{label} raised {type(error).__name__}: {error}."
         raise PluginError(what, where=_origin(error), hint=hint) from error
 
@@ -58,12 +56,9 @@ def _origin(error: Exception) -> str:
 
 def _is_extension(filename: str) -> bool:
     parents = Path(filename).parents
-    is_python = _STANDARD_LIBRARY in parents and "-packages" not in filename
-    return (
-        not is_python
-        and _PACKAGE not in parents
-        and not filename.startswith("<frozen ")
-    )
+    if filename.startswith("<frozen ") or _PACKAGE in parents:
+        return False
+    return _STANDARD_LIBRARY not in parents or "-packages" in filename
 
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:
@@ -79,9 +74,9 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
 def package_of(module: str) -> str:
     """Return name and version of the installed package with a module, "" if none."""
     packages = _packages(_import_path()).get(module.partition(".")[0], ())
-    return " ".join(
-        f"{package} {metadata.version(package)}" for package in packages[:1]
-    )
+    if not packages:
+        return ""
+    return f"{packages[0]} {metadata.version(packages[0])}"
 
 
 # The searches below read files of every installed package. Their results are kept while

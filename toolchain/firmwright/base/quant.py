@@ -43,25 +43,18 @@ class Quantization:
 
     def __post_init__(self) -> None:
         if not self.scales or len(self.scales) != len(self.zero_points):
-            counts = (
-                f"{len(self.scales)} scales and {len(self.zero_points)} zero points"
-            )
-            what = (
-                f"a quantization has {counts}; both counts must be equal and at "
-                "least 1."
-            )
-            raise ModelError(what)
+            zero_points = f"{len(self.zero_points)} zero points"
+            what = f"a quantization has {len(self.scales)} scales and {zero_points}"
+            raise ModelError(f"{what}; both counts must be equal and at least 1.")
         if self.axis is None and len(self.scales) != 1:
-            raise ModelError(
-                f"a quantization has {len(self.scales)} scales but names no axis."
-            )
+            what = f"a quantization has {len(self.scales)} scales but names no axis."
+            raise ModelError(what)
         if self.axis is not None and self.axis < 0:
             raise ModelError(f"a quantization has the negative axis {self.axis}.")
         for scale in self.scales:
             if not (math.isfinite(scale) and scale > 0.0):
-                raise ModelError(
-                    f"a quantization has the scale {scale!r}; it must be positive."
-                )
+                what = f"a quantization has the scale {scale!r}; it must be positive."
+                raise ModelError(what)
 
     @property
     def per_channel(self) -> bool:
@@ -78,9 +71,8 @@ class Quantization:
     def zero_point(self) -> int:
         """The zero point of a per-tensor quantization."""
         if len(self.zero_points) != 1:
-            raise InternalError(
-                "the zero point was read from a per-channel quantization"
-            )
+            what = "the zero point was read from a per-channel quantization"
+            raise InternalError(what)
         return self.zero_points[0]
 
 
@@ -137,29 +129,22 @@ def multiply_by_quantized_multiplier(
     Where 32 bits overflow (the left shift of TWICE, the result of ONCE) the value
     wraps. Shifts are in [-31, 30].
     """
-    x64, m64, s64 = (
-        _int32(x, "x"),
-        _int32(multiplier, "multiplier"),
-        np.asarray(shift, np.int64),
-    )
+    x64, m64 = _int32(x, "x"), _int32(multiplier, "multiplier")
+    s64 = np.asarray(shift, np.int64)
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):
         raise InternalError("a requantize shift is outside [-31, 30]")
     if rounding is Rounding.FLOAT32:
         factor = np.ldexp((m64 & -128).astype(np.float32), s64 - 31).astype(np.float32)
         product = np.rint(x64.astype(np.float32) * factor).astype(np.float64)
         exact = np.clip(product, INT32_MIN, INT32_MAX).astype(np.int64)
-        return np.where(
-            m64 & 1,
-            exact,
-            multiply_by_quantized_multiplier(x64, m64, s64, Rounding.ONCE),
-        )
+        even = multiply_by_quantized_multiplier(x64, m64, s64, Rounding.ONCE)
+        return np.where(m64 & 1, exact, even)
     if rounding is Rounding.ONCE:
         total = 31 - s64
         return _wrap_int32((x64 * m64 + (np.int64(1) << (total - 1))) >> total)
     shifted = _wrap_int32(x64 << np.maximum(s64, 0))
-    return rounding_divide_by_pot(
-        saturating_rounding_doubling_high_mul(shifted, m64), np.maximum(-s64, 0)
-    )
+    high = saturating_rounding_doubling_high_mul(shifted, m64)
+    return rounding_divide_by_pot(high, np.maximum(-s64, 0))
 
 
 def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:

@@ -34,10 +34,8 @@ def call_with_stack(function: Callable[[], _Result]) -> _Result:
         except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(error)
 
-    frames, stack_bytes = (
-        sys.getrecursionlimit(),
-        threading.stack_size(_LARGE_STACK_BYTES),
-    )
+    frames = sys.getrecursionlimit()
+    stack_bytes = threading.stack_size(_LARGE_STACK_BYTES)
     try:
         sys.setrecursionlimit(max(frames, _LARGE_FRAMES_MAX))
         thread = threading.Thread(target=run, daemon=True)

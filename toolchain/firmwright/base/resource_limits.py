@@ -38,9 +38,8 @@ def limit_factor(text: str) -> int:
         return 1
     is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
     if not is_number or int(text) < 1:
-        what = (
-            f"the limit factor {text[:40]!r} is not an integer from 1 to 999,999,999."
-        )
+        shown = repr(text[:40])
+        what = f"the limit factor {shown} is not an integer from 1 to 999,999,999."
         hint = f"set {LIMIT_FACTOR_VARIABLE} to 1 or more, or unset it."
         raise UsageError(what, where=LIMIT_FACTOR_VARIABLE, hint=hint)
     return int(text)
@@ -66,9 +65,8 @@ class WorkBudget:
         self.used += amount
         limit = scaled_limit(self.limit)
         if self.used > limit:
-            raise NotSupportedError(
-                f"{self.description.format(f'{limit:,}')} ({RAISED_BY})"
-            )
+            what = self.description.format(f"{limit:,}")
+            raise NotSupportedError(f"{what} ({RAISED_BY})")
 
 
 def check_count(count: int, limit: int, description: str, where: str) -> None:
@@ -88,8 +86,7 @@ def check_expansion(
     calls_max, levels_max = expansion_limits()
     sizes: dict[str, tuple[int, int]] = {}
     for start in bodies:
-        # Depth first without recursion: a path of iterators, one for each function on
-        # it.
+        # Depth first without recursion: a path of iterators, one for each function.
         path = {} if start in sizes else {start: iter(bodies[start][1])}
         while path:
             current = next(reversed(path))
@@ -104,12 +101,10 @@ def check_expansion(
             inner = sum(sizes[name][0] for name in callees)
             levels = 1 + max((sizes[name][1] for name in callees), default=0)
             if inner > calls_max or levels > levels_max:
-                raise ModelError(
-                    f"its branches and loops expand to more than {calls_max:,} "
-                    f"operators or {levels_max} levels.",
-                    where=f"{where}: {current}",
-                    hint=f"{RAISED_BY}.",
-                )
+                most = f"{calls_max:,} operators or {levels_max} levels"
+                what = f"its branches and loops expand to more than {most}."
+                place = f"{where}: {current}"
+                raise ModelError(what, where=place, hint=f"{RAISED_BY}.")
             sizes[current] = own + inner, levels
             del path[current]
 

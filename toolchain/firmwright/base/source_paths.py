@@ -19,20 +19,23 @@ _WORD: Final = r"[A-Za-z0-9_][\w.+-]*"
 _MODULE_FILE: Final = re.compile(
     rf"backend/{_WORD}(/build\.json|(/{_WORD})+\.(c|h|inc|o|a))", re.ASCII
 )
-_PORTS: Final = tuple(
-    f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"
+_PORT_DIGITS: Final = "0123456789¹²³"
+_DEVICES: Final = frozenset(
+    (
+        *("con", "prn", "aux", "nul", "conin$", "conout$"),
+        *(f"com{digit}" for digit in _PORT_DIGITS),
+        *(f"lpt{digit}" for digit in _PORT_DIGITS),
+    )
 )
-_DEVICES: Final = frozenset(("con", "prn", "aux", "nul", "conin$", "conout$", *_PORTS))
 """Names that Windows reserves in every folder, with any suffix."""
 
 
 def path_problem(path: str) -> str:
     """Return why a file must not be at this path below a folder; "" if it may."""
     pure, windows = PurePosixPath(path), PureWindowsPath(path)
-    leaves = (
-        pure.is_absolute() or ".." in windows.parts or windows.drive or "\\" in path
-    )
-    if leaves or str(pure) != path or not pure.parts:
+    if pure.is_absolute() or windows.drive or ".." in windows.parts or "\\" in path:
+        return "leaves its folder"
+    if str(pure) != path or not pure.parts:
         return "leaves its folder"
     if ":" in path or not path.isprintable():
         return "has characters that a path must not have"
@@ -49,12 +52,11 @@ def module_file_problem(path: str, others: Iterable[str] = ()) -> str:
     if problem := path_problem(path):
         return problem
     if not _MODULE_FILE.fullmatch(path):
-        suffixes = ", ".join(_SUFFIXES)
-        return (
-            f"is not {BACKEND_FILES_DIR}/NAME/FILE with one of the suffixes {suffixes}"
-        )
-    if any(path.casefold() == other.casefold() and path != other for other in others):
-        return "differs from another one in case only"
+        suffixes = f"one of the suffixes {', '.join(_SUFFIXES)}"
+        return f"is not {BACKEND_FILES_DIR}/NAME/FILE with {suffixes}"
+    for other in others:
+        if path.casefold() == other.casefold() and path != other:
+            return "differs from another one in case only"
     return ""
 
 

@@ -18,10 +18,9 @@ def template_environment(*packages: str, autoescape: bool = False) -> "Environme
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    loaders = [PackageLoader(package, "templates") for package in packages]
     environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader(package, "templates") for package in packages]
-        ),
+        loader=ChoiceLoader(loaders),
         autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,

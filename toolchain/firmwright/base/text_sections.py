@@ -16,13 +16,12 @@ _HEAD = re.compile(r"^(?:/\* )?---- (\w+)(?: \*/)?\n", re.MULTILINE)
 
 def read_sections(module: str, suffix: str = ".c.in") -> dict[str, str]:
     """Return the sections of the file of a module (`__file__`) by name."""
-    _, *parts = _HEAD.split(
-        Path(module).with_suffix(suffix).read_text(encoding="utf-8")
-    )
-    return {
-        name: body.rstrip("\n")
-        for name, body in zip(parts[::2], parts[1::2], strict=True)
-    }
+    text = Path(module).with_suffix(suffix).read_text(encoding="utf-8")
+    _, *parts = _HEAD.split(text)
+    sections: dict[str, str] = {}
+    for name, body in zip(parts[::2], parts[1::2], strict=True):
+        sections[name] = body.rstrip("\n")
+    return sections
 
 
 def fill_text(text: str, **values: object) -> str:

@@ -39,8 +39,8 @@ class Token:
 _TOKEN = re.compile(
     r"""
     (?P<space>(?:[ \t\r\n]+|;[^\n]*|//[^\n]*)+)
-  | (?P<float>-?(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|inf\b(?![.$]))
-            |nan\b(?![.$]))
+  | (?P<float>-?(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+
+            |inf\b(?![.$]))|nan\b(?![.$]))
   | (?P<int>-?(?:0[xX][0-9a-fA-F]+|[0-9]+))
   | (?P<ident>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
   | (?P<name>[%@](?:[A-Za-z0-9_.$]+|"(?:[^"\\\n]|\\.)*"))
@@ -155,9 +155,8 @@ class Tokenizer:
             try:
                 return float(token.value)
             except OverflowError:
-                raise self.error(
-                    f"{token.text} is too large for a float.", token
-                ) from None
+                what = f"{token.text} is too large for a float."
+                raise self.error(what, token) from None
         return float(self._take(TokenKind.FLOAT).value)
 
     def where(self, token: Token | None = None) -> str:
@@ -168,9 +167,8 @@ class Tokenizer:
 
     def _take(self, kind: TokenKind) -> Token:
         if self.peek.kind is not kind:
-            raise self.error(
-                f"found {self._describe(self.peek)}, expected {kind.value}."
-            )
+            found = self._describe(self.peek)
+            raise self.error(f"found {found}, expected {kind.value}.")
         return self.next()
 
     def _where(self, offset: int) -> str:
@@ -195,9 +193,8 @@ class Tokenizer:
             return Token(TokenKind.END, "", "", start)
         if match is None:
             char = self._text[start]
-            what = (
-                "an unterminated string" if char in '"%@' else "an unexpected character"
-            )
+            is_quoted = char in '"%@'
+            what = "an unterminated string" if is_quoted else "an unexpected character"
             raise ModelError(f"{what}, {char!r}.", where=self._where(start))
         kind, text = match.lastgroup, match.group()
         follows_operand = start > 0 and _OPERAND_END.match(self._text, start - 1)
@@ -234,9 +231,8 @@ class Tokenizer:
     def _end_of_number(self, text: str, start: int) -> None:
         after = self._text[start + len(text) : start + len(text) + 1]
         if after and (after.isalnum() or after == "_"):
-            raise ModelError(
-                f"the number {text}{after} is malformed.", where=self._where(start)
-            )
+            what = f"the number {text}{after} is malformed."
+            raise ModelError(what, where=self._where(start))
 
     def _unquote(self, text: str, start: int) -> str:
         def decode(match: re.Match[str]) -> str:

@@ -31,10 +31,8 @@ def trusts_path(path: str | Path) -> bool:
 
 def untrusted_error(what: str, path: str | Path) -> UsageError:
     """Return the error about code in `path` that would run on this computer."""
-    hint = (
-        f"read {path}; if you trust it, add --trust {path}, which lets its code run on "
-        "this PC."
-    )
+    option = f"add --trust {path}, which lets its code run on this PC."
+    hint = f"read {path}; if you trust it, {option}"
     return UsageError(what, where=str(path), hint=hint)
 
 
@@ -52,6 +50,5 @@ def trusted_value(text: str) -> str:
 
 
 def _trusted() -> list[str]:
-    return [
-        item for item in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep) if item
-    ]
+    items = os.environ.get(TRUST_VARIABLE, "").split(os.pathsep)
+    return [item for item in items if item]

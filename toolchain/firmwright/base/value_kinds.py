@@ -41,20 +41,20 @@ def matching(pattern: str, description: str) -> Kind:
 
 
 def list_of(kind: Kind, description: str) -> Kind:
-    return Kind(
-        description,
-        lambda value: isinstance(value, list) and all(map(kind.includes, value)),
-    )
+
+    def includes(value: object) -> bool:
+        return isinstance(value, list) and all(map(kind.includes, value))
+
+    return Kind(description, includes)
 
 
 def mapping_of(kind: Kind, description: str) -> Kind:
     """Return the kind of the objects with values of `kind`."""
-    return Kind(
-        description,
-        lambda value: (
-            isinstance(value, dict) and all(map(kind.includes, value.values()))
-        ),
-    )
+
+    def includes(value: object) -> bool:
+        return isinstance(value, dict) and all(map(kind.includes, value.values()))
+
+    return Kind(description, includes)
 
 
 def _is_name(value: object) -> bool:
@@ -83,10 +83,8 @@ def wrong_values(
         if key not in values:
             yield f"has no {where}{key}"
         elif not kind.includes(values[key]):
-            yield (
-                f"has the {where}{key} {shortened(values[key])}, which is not "
-                f"{kind.description}"
-            )
+            found = f"has the {where}{key} {shortened(values[key])}"
+            yield f"{found}, which is not {kind.description}"
 
 
 def shortened(value: object) -> str:

@@ -40,17 +40,14 @@ def encode_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 def decode_block(coded: Array, block: int, count: int) -> NDArray[np.uint8]:
     """Return the `count` bytes of a block, as the decoder in the generated C does."""
-    header, (low, high) = (
-        coded[:HEADER_WORDS],
-        coded[HEADER_WORDS + 2 * block :][:2].tolist(),
-    )
-    bits = "".join(f"{word:016b}" for word in coded[low + (high << _WORD) :].tolist())
+    rows = coded[:HEADER_WORDS].reshape(-1, 3).tolist()
+    low, high = coded[HEADER_WORDS + 2 * block :][:2].tolist()
+    words = coded[low + (high << _WORD) :].tolist()
+    bits = "".join(f"{word:016b}" for word in words)
     at, values = 0, np.zeros(count, np.uint8)
     for index in range(count):
         code = int(bits[at : at + _WORD], 2)
-        _, length, offset = next(
-            row for row in header.reshape(-1, 3).tolist() if code <= row[0]
-        )
+        _, length, offset = next(row for row in rows if code <= row[0])
         values[index] = (code >> (_WORD - length)) + offset & 0xFF
         at += length
     return values

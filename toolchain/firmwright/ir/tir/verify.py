@@ -126,18 +126,16 @@ class _PrimFuncVerifier(ExprVerifier):
         """Return the body with scalar parameters replaced by the value of all calls."""
         body, params = self.func.body, self.func.params
         main = self.module.find_entry()
-        has_scalars = any(param.role == "scalar" for param in params)
-        if not has_scalars or not isinstance(main, tir.PrimFunc):
+        scalars = {p.name: n for n, p in enumerate(params) if p.role == "scalar"}
+        if not scalars or not isinstance(main, tir.PrimFunc):
             return body
         calls = [c for c in prim_calls(main.body) if c.callee == self.func.name]
         constants: dict[str, tir.Expr] = {}
-        for place, param in enumerate(params):
-            if param.role != "scalar":
-                continue
+        for name, place in scalars.items():
             passed = {call.args[place] for call in calls if place < len(call.args)}
             match list(passed):
                 case [tir.IntImm() as value]:
-                    constants[param.name] = value
+                    constants[name] = value
         return substitute(body, constants) if constants else body
 
     def _param(self, param: tir.Param) -> None:
@@ -184,8 +182,10 @@ class _PrimFuncVerifier(ExprVerifier):
         outer, self.bounds = self.bounds, bounds
         declared: list[str] = []
         while isinstance(stmt, ScopedStmt):
-            is_let = isinstance(stmt, tir.Let)
-            declared.append(stmt.var.name if is_let else stmt.buffer.name)
+            if isinstance(stmt, tir.Let):
+                declared.append(stmt.var.name)
+            else:
+                declared.append(stmt.buffer.name)
             self._scope(stmt)
             stmt = stmt.body
         match stmt:

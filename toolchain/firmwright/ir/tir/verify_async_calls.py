@@ -68,7 +68,7 @@ class _AsyncCallVerifier:
                 self._check_conflicts(
                     self.analysis.own_effects_of(stmt), in_flight, "a condition"
                 )
-                after = other = self.walk(then, in_flight)
+                after = self.walk(then, in_flight)
                 other = in_flight if orelse is None else self.walk(orelse, in_flight)
                 self._check_same(after, other, "in only one branch")
                 return tuple(call for call in after if call in other)
