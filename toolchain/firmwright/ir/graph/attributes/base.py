@@ -75,12 +75,15 @@ def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
     for field in fields(attributes):
         hint = hints[field.name]
         is_required = field.default is MISSING
+        default: Attr | None = None
+        if field.default is not MISSING:
+            default = field.default
         yield AttributeSpec(
             name=field.name.removesuffix("_"),
             field=field.name,
             kind=_kind_of(hint),
             is_required=is_required,
-            default=None if is_required else field.default,
+            default=default,
             is_real=_is_real(hint),
         )
 
