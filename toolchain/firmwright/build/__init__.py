@@ -1,5 +1,4 @@
-"""The build stage, which turns a source tree and a board into a linked image with
-SCons.
+"""The build stage: a source tree and a board become a linked image by SCons.
 
 The names below are imported when they are first used, since a compilation needs of this
 package only the files of a project.

@@ -1,6 +1,4 @@
-"""Reads `board/board.json`, which may have been changed: each value is checked before
-use.
-"""
+"""Reads `board/board.json`, of which each value is checked, as it may be changed."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,8 +56,7 @@ _REGION: Final[Mapping[str, Kind]] = {
 
 
 def read_board_facts(directory: Path) -> JsonObject:
-    """Return the content of board/board.json, of which each value has the kind that it
-    must have.
+    """Return the content of board/board.json, with each value of its right kind.
 
     Raise UsageError if there is no such file, or for the first wrong value.
     """

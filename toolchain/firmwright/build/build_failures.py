@@ -20,9 +20,7 @@ class BuildFailure:
 
 @dataclass(frozen=True, slots=True)
 class _MachineLimit:
-    """A resource of this machine that the build used up, with its text in a compiler's
-    output.
-    """
+    """A resource of this machine that a build used up, and compilers' words for it."""
 
     pattern: re.Pattern[str]
     failure: BuildFailure
@@ -55,9 +53,7 @@ _MACHINE_LIMITS = (
 
 
 def explain_failure(project: Path, output: str) -> BuildFailure:
-    """Return the cause of a failed build of the folder `project`, given all that it
-    printed.
-    """
+    """Return the cause of a failed build of the folder `project` from its output."""
     for limit in _MACHINE_LIMITS:
         if limit.pattern.search(output):
             return limit.failure

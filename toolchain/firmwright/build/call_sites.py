@@ -24,22 +24,19 @@ _LOWERING: Final = (
     (re.compile(r"addi? sp,sp,-(\d+)"), 10),  # RISC-V
     (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
 )
-"""Instructions that lower the stack pointer by a constant, and the numeric base of the
-constant.
-"""
+"""Instructions that lower the stack pointer by a constant, and the constant's base."""
 _LOWERING_BY_REGISTER: Final = re.compile(r"subs?(?:\.w)? sp, ?sp, ?[a-z]\w*")
 """Instructions that lower it by a computed size, as for an array of variable length."""
 _CLONE: Final = re.compile(r"(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$")
 _MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
 _MILLICODE_STEP_BYTES: Final = 16
-"""A caller's frame grows by this for each four registers that __riscv_save_N saves on
-RV32.
+"""The bytes that a caller's frame grows by for each four registers saved on RV32.
+
+__riscv_save_N saves them.
 """
 _TABLE_INDEX: Final = re.compile(r"slli? \w+,\w+,0x2|sh2add .*")
 _TABLE_DISTANCE: Final = 12
-"""The most instructions between the index into a table of RISC-V addresses and the
-jump.
-"""
+"""The most instructions from the index into a table of RISC-V addresses to the jump."""
 
 
 @dataclass(slots=True)
@@ -69,8 +66,7 @@ class FunctionCode:
 
 
 def source_name(symbol: str) -> str:
-    """Return the name in the source of a symbol, which may be a clone such as
-    `f.constprop.0`.
+    """Return the name in the source of a symbol or its clone (`f.constprop.0`).
 
     gcc's `.su` files name the clones without their numbers.
     """
@@ -132,9 +128,7 @@ def _take(
 
 
 def _is_pointer_call(mnemonic: str, operands: str) -> bool:
-    """Return whether an instruction calls through a register; on Arm, jumps are
-    included.
-    """
+    """Return whether an instruction calls through a register (on Arm, or jumps)."""
     match mnemonic:
         case "blx":
             return True
@@ -146,8 +140,9 @@ def _is_pointer_call(mnemonic: str, operands: str) -> bool:
 
 
 def _pushed(mnemonic: str, operands: str) -> int:
-    """Return the bytes by which an instruction lowers the stack pointer; 8 for a push
-    of x86.
+    """Return the bytes by which an instruction lowers the stack pointer.
+
+    A push of x86 lowers it by 8.
     """
     base = mnemonic.split(".")[0]
     if base in ("push", "vpush") or (

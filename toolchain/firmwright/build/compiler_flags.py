@@ -1,5 +1,6 @@
-"""All compiler and linker flags (no floating-point contraction), and the packages of
-the tools.
+"""All compiler and linker flags, and the packages of the tools.
+
+Floating-point operations are not contracted.
 """
 
 from typing import Final
@@ -30,8 +31,9 @@ BARE_METAL: Final = (
 )
 """Flags for code without an operating system."""
 HOSTED: Final = ("-fno-tree-vectorize",)
-"""Flags for this computer; gcc 12.2 loses half of vectorized sums
-(docs/compilers.md).
+"""Flags for this computer; gcc 12.2 loses half of vectorized sums.
+
+docs/compilers.md describes that defect.
 """
 MODEL_OPTIMIZATION: Final = "-O2"
 RUNTIME_OPTIMIZATION: Final = "-Os"
@@ -54,9 +56,7 @@ CLANG_PACKAGE: Final = "clang"
 
 
 def gnu_tool(board: Board, name: str) -> str:
-    """Return the program `name` of a board's GNU toolchain, such as
-    `arm-none-eabi-gcc`.
-    """
+    """Return the program `name` of a board's GNU tools: `arm-none-eabi-gcc`."""
     return f"{board.toolchain}-{name}" if board.toolchain else name
 
 
@@ -70,18 +70,14 @@ def language_flags(c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the common compiler flags of `board`, without warnings and optimization
-    level.
-    """
+    """Return the common compiler flags, without warnings and optimization level."""
     system = HOSTED if board.is_host else BARE_METAL
     language = (*language_flags(c_standard), *system, *runtime_defines(board))
     return (*board.cpu_flags, *library_flags(board), *language, *STACK_ANALYSIS, "-g")
 
 
 def tuning_flags(board: Board) -> tuple[str, ...]:
-    """Return the flags that determine a model's machine code; tuning results depend on
-    them.
-    """
+    """Return the flags that determine a model's machine code and tuning results."""
     hosted = HOSTED if board.is_host else ()
     return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off", *hosted)
 
@@ -98,9 +94,7 @@ def library_flags(board: Board) -> tuple[str, ...]:
 
 
 def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the compiler flags of `board` for clang, which compiles for gcc's
-    linker.
-    """
+    """Return the compiler flags of `board` for clang, which uses gcc's linker."""
     target = _CLANG_TARGETS.get(board.toolchain)
     # clang has no specs files, and derives the floating-point unit from the core.
     unknown = {*library_flags(board), "-mfpu=auto"}

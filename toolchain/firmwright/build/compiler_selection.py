@@ -19,9 +19,7 @@ def choose_compiler(
     *,
     default: str = "gcc",
 ) -> Compiler:
-    """Return the requested compiler, the one that FIRMWRIGHT_TOOLCHAIN names, or the
-    board's.
-    """
+    """Return the requested compiler, that of FIRMWRIGHT_TOOLCHAIN, or the board's."""
     if compiler is not None:
         return compiler
     requested = environment.get(COMPILER_VARIABLE) or default
@@ -37,9 +35,7 @@ def choose_compiler(
 def require_compiler(
     compiler: Compiler, toolchain: str, *, board: str, has_zig_flags: bool
 ) -> None:
-    """Raise ToolMissingError without the tools, UsageError if the compiler cannot serve
-    `board`.
-    """
+    """Raise ToolMissingError without the tools, UsageError if `board` is unsuitable."""
     if compiler == "zig" and not has_zig_flags:
         what = "zig has no C library for this board's core."
         raise UsageError(what, where=board, hint="--toolchain gcc.")

@@ -34,9 +34,7 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
 def source_lines(
     board: Board, elf: Path, addresses: Sequence[int]
 ) -> list[tuple[str, int]]:
-    """Return the file and line of each address by debug information; ("??", 0) if
-    unknown.
-    """
+    """Return the file and line of each address by debug information, or ("??", 0)."""
     tool = next(
         filter(find_program, (gnu_tool(board, "addr2line"), "llvm-addr2line")), ""
     )

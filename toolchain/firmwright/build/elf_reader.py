@@ -1,6 +1,4 @@
-"""A reader of sections and symbols of little-endian ELF files (System V ABI, chapter
-4).
-"""
+"""A reader of sections and symbols of little-endian ELF files (System V ABI, ch. 4)."""
 
 import struct
 from collections.abc import Iterator
@@ -20,9 +18,7 @@ _SHF_ALLOC: Final = 2
 _SHF_EXECINSTR: Final = 4
 _SHF_TLS: Final = 0x400
 _EXTERNAL: Final = ".external."
-"""The prefix of sections with constants outside of the image, which are not
-allocated.
-"""
+"""The prefix of sections, not allocated, with constants outside of the image."""
 _STB_GLOBAL: Final = 1
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
@@ -68,9 +64,7 @@ class _ElfSection:
 def read_sections_and_symbols(
     path: Path,
 ) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
-    """Return the allocated sections in file order and their sized symbols in order of
-    address.
-    """
+    """Return the allocated sections in file order and the sized symbols by address."""
     data, layout = _open(path)
     sections = _read_sections(data, layout)
     counted = filter(_is_counted, sections)
@@ -79,8 +73,9 @@ def read_sections_and_symbols(
 
 
 def external_definitions(data: bytes) -> list[str]:
-    """Return the global symbols that an object defines, without weak ones; [] if it is
-    not ELF.
+    """Return the global symbols that an object defines; [] if it is not ELF.
+
+    Weak symbols are left out.
     """
     if data[:4] != b"\x7fELF" or data[5:6] != b"\x01":
         return []
@@ -100,9 +95,7 @@ def is_elf(path: Path) -> bool:
 def read_contents(
     path: Path, *, only_code: bool = False
 ) -> tuple[tuple[int, bytes], ...]:
-    """Return the address and bytes of each section that is never written, or of
-    code.
-    """
+    """Return address and bytes of each section that is never written, or of code."""
     data, layout = _open(path)
     contents: list[tuple[int, bytes]] = []
     for section in _read_sections(data, layout):
@@ -119,9 +112,7 @@ def read_contents(
 
 
 def _open(path: Path) -> tuple[bytes, _ElfLayout]:
-    """Return the bytes and the layout of a file; ToolFailedError if it is no such
-    ELF.
-    """
+    """Return a file's bytes and layout; ToolFailedError if it is no such ELF."""
     data = path.read_bytes()
     if (
         data[:4] != b"\x7fELF"
@@ -149,9 +140,7 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
 
 
 def _is_counted(section: _ElfSection) -> bool:
-    """Return whether a section counts toward memory use; thread-local zeros are in
-    .bss.
-    """
+    """Return whether a section takes memory; thread-local zeros are in .bss."""
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)
     thread_zeros = section.flags & _SHF_TLS and section.type == _SHT_NOBITS

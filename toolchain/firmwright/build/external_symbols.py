@@ -10,9 +10,7 @@ from firmwright.build.elf_reader import external_definitions
 from firmwright.targets.library_sources import defined_symbols
 
 _ARCHIVE = b"!<arch>\n"
-"""The first bytes of an archive of object files; members follow, each after a
-header.
-"""
+"""The first bytes of an archive of object files; members with headers follow."""
 _MEMBER_HEADER_BYTES = 60
 _MEMBER_SIZE = slice(48, 58)
 """The place of a member's size in its header, as decimal digits."""
@@ -20,9 +18,7 @@ _MEMBER_SIZE = slice(48, 58)
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """The first definition of a symbol: the region or library, the file, and the
-    code.
-    """
+    """A symbol's first definition: the region or library, the file, and the code."""
 
     owner: str
     path: str
@@ -32,8 +28,9 @@ class _Definition:
 def check_external_symbols(
     files: Mapping[str, bytes], generated: Collection[str]
 ) -> None:
-    """Raise PluginError if generated files and libraries, one per folder, share a
-    symbol.
+    """Raise PluginError if generated files and libraries share a symbol.
+
+    Each folder is one library.
     """
     first: dict[str, _Definition] = {}
     for path in sorted(files):

@@ -1,6 +1,4 @@
-"""Memory use of a linked image by region, and the error for an image that does not
-fit.
-"""
+"""Memory use of a linked image by region, and the error for one that does not fit."""
 
 import re
 from collections import Counter
@@ -46,9 +44,7 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
 def _regions_of(
     section: SectionSize, regions: Sequence[LinkedRegion]
 ) -> tuple[str, ...]:
-    """Return the regions that a section occupies; .data and .ramfunc occupy flash and
-    RAM.
-    """
+    """Return the regions of a section; .data and .ramfunc are in flash and RAM."""
     tail = section.name.rsplit(".", 1)[-1]
     is_for_region = section.name.startswith((".noinit.", ".rodata.", ".external."))
     if is_for_region and any(region.name == tail for region in regions):
@@ -68,9 +64,7 @@ def _regions_of(
 def find_overflows(
     output: str, regions: Sequence[LinkedRegion]
 ) -> tuple[RegionOverflow, ...]:
-    """Return the regions that the linker reports as too small, the last report of
-    each.
-    """
+    """Return the regions that the linker reports as too small, as reported last."""
     sizes = {region.name: region.size_bytes for region in regions}
     overflows: dict[str, RegionOverflow] = {}
     for name, extra in _OVERFLOW.findall(output):
@@ -88,9 +82,7 @@ def make_does_not_fit_error(
     *,
     board: str,
 ) -> DoesNotFitError:
-    """Return the error for an image that is too large, naming the largest contributors
-    if known.
-    """
+    """Return the error for a too large image, with the largest parts if known."""
     peak: list[tuple[str, int]] = []
     parts = []
     for overflow in overflows:
@@ -121,9 +113,7 @@ def make_does_not_fit_error(
 def _contributors(
     region: str, sizes: ImageSizes, regions: Sequence[LinkedRegion]
 ) -> list[tuple[str, int]]:
-    """Return the names and bytes of the largest symbols in a region, and of the stack
-    if there.
-    """
+    """Return the largest symbols of a region and its stack, with their bytes."""
     homes = {section.name: _regions_of(section, regions) for section in sizes.sections}
     inside = [symbol for symbol in sizes.symbols if region in homes[symbol.section]]
     largest = sorted(inside, key=lambda symbol: (-symbol.size_bytes, symbol.name))[

@@ -1,5 +1,6 @@
-"""Builds a model's C for this computer with access tracing, by gcc's calls of thread
-sanitizer.
+"""Builds a model's C for this computer with access tracing.
+
+gcc calls a function for each access, as for its thread sanitizer.
 """
 
 from collections.abc import Sequence
@@ -18,9 +19,7 @@ _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
-    """Compile the model `name` in a project's folder; the library records each
-    access.
-    """
+    """Compile the model `name` of a project, so that each access is recorded."""
     if find_program(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")

@@ -26,9 +26,7 @@ def format_linker_script(board: Board) -> str:
 
 
 def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
-    """Return the regions other than the program's flash that may hold constants of the
-    image.
-    """
+    """Return regions other than the program's flash for constants of the image."""
     extra: list[MemoryRegion] = []
     for region in board.memory:
         holds_constants = region.kind == "flash" or region.const_pool
@@ -45,8 +43,9 @@ def format_board_header(board: Board) -> str:
 
 
 def stack_guard_bytes(board: Board) -> int:
-    """Return the size, a power of two, of the area below the stack that the MPU
-    protects, or 0.
+    """Return the size of the area below the stack that the MPU protects, or 0.
+
+    It is a power of two.
     """
     low = board.ram.start
     for size in _GUARDS:

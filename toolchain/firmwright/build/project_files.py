@@ -1,6 +1,4 @@
-"""A project's further files: runtime, linker script, header, `board/board.json`,
-SConstruct.
-"""
+"""A project's files besides models: runtime, linker script, header, build files."""
 
 import json
 import re
@@ -16,9 +14,7 @@ from firmwright.build.zig_toolchain import zig_flags, zig_target
 
 _INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
-"""The attributes of a board that have a driver, and the prefixes of the drivers' file
-names.
-"""
+"""The attributes of a board with a driver, which are prefixes of drivers' files."""
 
 
 def project_files(
@@ -40,9 +36,7 @@ def project_files(
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
-    """Return the runtime library for `board`, with the drivers of its peripherals
-    only.
-    """
+    """Return the runtime library for `board`, with drivers of its peripherals only."""
     root = runtime_dir()
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
@@ -55,9 +49,7 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 
 def _without_unused_port_headers(chosen: dict[str, bytes]) -> dict[str, bytes]:
-    """Remove the headers of ports that no other file includes, such as those of other
-    chips.
-    """
+    """Remove the port headers that no other file includes, such as other chips'."""
     included: set[str] = set()
     for text in chosen.values():
         included.update(
@@ -73,9 +65,7 @@ def _without_unused_port_headers(chosen: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
-    """Return whether a file is a driver, such as `console_pl011`, that `board` does not
-    use.
-    """
+    """Return whether a file is a driver that `board` lacks, such as `console_pl011`."""
     prefixes = ["boot_"]
     own = [f"boot_{board.boot}"]
     for kind in _PERIPHERALS:
@@ -132,8 +122,9 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
 
 
 def _exception_frame_bytes(board: Board) -> int:
-    """Return the size of a Cortex-M exception frame: 8 words, 18 more with FPU, 1 for
-    alignment.
+    """Return the size of a Cortex-M exception frame in bytes.
+
+    It has 8 words, 18 more with an FPU, and 1 for alignment.
     """
     if board.port != "cortex_m":
         return 0

@@ -41,15 +41,11 @@ _RUNTIME_SOURCE: Final = re.compile(
 _SECTION: Final = re.compile(r"\.[\w.]+", re.ASCII)
 _FILE_NAME: Final = re.compile(r"[\w.+-]+")
 _TOOL_FILE: Final = re.compile(r".*\.(specs|gch|pch)|device-specs", re.IGNORECASE)
-"""What gcc reads by itself: specs, which start programs, and dumps of its memory for
-headers.
-"""
+"""What gcc reads by itself: specs, which start programs, and compiled headers."""
 
 
 def find_build_script(directory: Path) -> Path:
-    """Return the SConstruct to run; raise UsageError for what requires trust in the
-    folder.
-    """
+    """Return the SConstruct to run; UsageError if that requires trust in the folder."""
     script = directory / "SConstruct"
     if trusts_path(directory):
         return script

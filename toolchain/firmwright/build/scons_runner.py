@@ -1,6 +1,4 @@
-"""Runs SCons in a project folder and returns the image, linked again if its stack is
-fitted.
-"""
+"""Runs SCons in a project folder; the image is linked again if its stack is fitted."""
 
 import hashlib
 import json
@@ -82,8 +80,9 @@ def build_project(
     is_own: bool = False,
     allow_stack: bool = False,
 ) -> Image:
-    """Build a variant, and the empty firmware to compare; `objects` is a cache of
-    object files.
+    """Build a variant, and the empty firmware to compare with.
+
+    `objects` is a cache of object files.
 
     The content of the folder is checked, unless this process has written all of it
     (`is_own`).
@@ -136,9 +135,7 @@ def _linked_region(region: JsonObject) -> LinkedRegion:
 
 
 def _built_image(build: _ProjectBuild) -> Image:
-    """Return the linked image; the model's sizes are those beyond the empty
-    firmware.
-    """
+    """Return the linked image; the model's sizes are beyond the empty firmware."""
     elf = build.elf
     sizes = read_sizes(elf, build.regions)
     empty = read_sizes(
@@ -168,9 +165,7 @@ def read_project_board(directory: Path) -> str:
 
 
 def _signature_file(directory: Path) -> Path:
-    """Return SCons's record of a folder's builds, a pickle, which must not come with
-    the folder.
-    """
+    """Return SCons's record of builds, a pickle that must not be in the folder."""
     name = hashlib.sha256(str(directory).encode(errors="surrogateescape")).hexdigest()[
         :24
     ]
@@ -180,9 +175,7 @@ def _signature_file(directory: Path) -> Path:
 
 
 def _link(build: _ProjectBuild) -> None:
-    """Build the variant and the empty firmware; raise an error that explains a
-    failure.
-    """
+    """Build the variant and the empty firmware; raise an error with the cause."""
     command = _scons_command(build)
     status, output = _run(build, command)
     fits = build.fit_stack and build.compiler != "zig"
@@ -209,8 +202,9 @@ def _link(build: _ProjectBuild) -> None:
 
 
 def _scons_command(build: _ProjectBuild, *more: str) -> tuple[Word, ...]:
-    """Return the command that runs the script and no other Python code of the folder or
-    user.
+    """Return the command that runs the script and no other Python code.
+
+    Neither code of the folder nor of the user is run.
     """
     scons = python_command("SCons", "-Q", "--no-site-dir", "-f", build.script)
     options = [
@@ -223,9 +217,7 @@ def _scons_command(build: _ProjectBuild, *more: str) -> tuple[Word, ...]:
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
-    """Set the stack reserve to the image's worst stack use; return whether it
-    changed.
-    """
+    """Set the stack reserve to the worst stack use; return whether it changed."""
     elf: Path | None = build.elf
     if status != 0:
         overflows = image_sizes.find_overflows(output, build.regions)
@@ -244,9 +236,7 @@ def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
 
 
 def _read_reserves(file: Path) -> JsonObject:
-    """Return the stack reserves of earlier builds by variant; none if the file has no
-    object.
-    """
+    """Return the stack reserves of earlier builds by variant, if there are any."""
     if not file.is_file():
         return {}
     reserves = parse_json(file.read_text(encoding="utf-8"))
@@ -254,8 +244,9 @@ def _read_reserves(file: Path) -> JsonObject:
 
 
 def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
-    """Return the reserve for the worst path, an exception, and a fault report in half
-    of it.
+    """Return the reserve for the worst path, an exception, and a fault report.
+
+    The report takes place in half of it.
 
     If the worst path is not known, the reserve is at least that of the board.
     """
@@ -308,9 +299,7 @@ def _run(build: _ProjectBuild, command: Sequence[Word]) -> tuple[int, str]:
 
 
 def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:
-    """Return the worst stack use of the models and of the firmware; both are unknown
-    with zig.
-    """
+    """Return the worst stack use of models and firmware, unknown with zig."""
     if build.compiler == "zig":
         return StackUsage("", 0, (), ("",)), StackUsage(
             build.root, 0, (), (build.root,)
@@ -333,9 +322,7 @@ def _call_graph(build: _ProjectBuild, elf: Path) -> CallGraph:
 
 
 def _stacks(build: _ProjectBuild, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
-    """Return the worst stack use of the models' entry points and that of the whole
-    firmware.
-    """
+    """Return the worst stack use of the models' entry points and of the firmware."""
     models = [file.stem for file in sorted((build.directory / "model").glob("*.c"))]
     entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
     stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]

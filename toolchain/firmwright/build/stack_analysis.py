@@ -31,8 +31,7 @@ CORE_START_FUNCTION: Final = "fwr_port_core_start"
 
 @dataclass(frozen=True, slots=True)
 class KnownFunctions:
-    """The functions of an image with `.su` files, by the part of the project that
-    defines them.
+    """The functions with `.su` files, by the part of the project that defines them.
 
     With `is_custom`, the glue is a user's main program, whose calls have unknown
     targets.
@@ -46,16 +45,15 @@ class KnownFunctions:
     is_custom: bool = False
 
     def knows_targets(self, name: str) -> bool:
-        """Return whether the indirect calls of a function reach functions of the glue
-        only.
-        """
+        """Return whether a function's indirect calls reach only the glue."""
         return name in self.frames and name not in self.backend and not self.is_custom
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _DeepestPath:
-    """The bytes of a path's frames, and its functions by address; equal depths order by
-    them.
+    """The bytes of a path's frames, and its functions by address.
+
+    Paths of equal depth are ordered by the addresses.
     """
 
     size_bytes: int
@@ -105,8 +103,7 @@ class CallGraph:
         return any(f.name == name for f in self._functions.values())
 
     def _depth(self, start: int, above: tuple[int, ...]) -> _DeepestPath:
-        """Return the deepest path from a function; `above` are the functions on the way
-        to it.
+        """Return the deepest path from a function; `above` is the way to it.
 
         This is a depth-first search that remembers the depth of each function. A call
         of a function on the way closes a cycle, of which the frames count once.
@@ -126,9 +123,7 @@ class CallGraph:
         return path
 
     def _note_cycle(self, cycle: tuple[int, ...]) -> None:
-        """Record a cycle unless all of its edges are jumps, which leave no frame
-        behind.
-        """
+        """Record a cycle unless all of its edges are jumps, which leave no frame."""
         edges = pairwise(cycle)
         if not all(
             self._functions[caller].only_jumps_to(callee) for caller, callee in edges
@@ -137,9 +132,7 @@ class CallGraph:
             self._cycles.setdefault(cycle[0], names)
 
     def _callees(self, start: int, function: FunctionCode) -> list[int]:
-        """Return the functions that the function at `start` calls or jumps to, by
-        address.
-        """
+        """Return the addresses that the function at `start` calls or jumps to."""
         if function.is_dynamically_linked:
             return []
         callees = (function.calls | function.jumps) & self._functions.keys()
@@ -151,9 +144,7 @@ class CallGraph:
         return sorted(callees)
 
     def _targets_of_pointers(self, caller: str) -> list[int]:
-        """Return the functions of the glue that a function of the project may call by
-        pointer.
-        """
+        """Return the functions of the glue that `caller` may call by pointer."""
         if caller in self._known.model:
             return self._by_model
         if caller == CORE_START_FUNCTION:
@@ -192,24 +183,22 @@ class CallGraph:
         return tuple(sorted(causes, key=lambda cause: not cause.is_definite))
 
     def _cause(self, reason: UnboundedReason, *names: str) -> UnboundedStack:
-        """Return the cause, which is definite for own functions, except calls by
-        pointer.
-        """
+        """Return the cause, definite for own functions except for calls by pointer."""
         is_own = any(name in self._known.frames for name in names)
         is_definite = is_own and reason is not UnboundedReason.FUNCTION_POINTER
         return UnboundedStack(reason, names, is_definite)
 
     def _is_variable(self, function: FunctionCode) -> bool:
-        """Return whether a frame has no constant size; without a `.su` file,
-        instructions tell.
+        """Return whether a frame has no constant size.
+
+        Without a `.su` file, instructions tell.
         """
         has_frame = function.name in self._known.frames
         is_lowered = function.lowers_by_register and not has_frame
         return function.name in self._known.variable or is_lowered
 
     def _has_unknown_targets(self, function: FunctionCode) -> bool:
-        """Return whether a function calls through a pointer, which may also be its last
-        act.
+        """Return whether a function calls through a pointer, maybe as its last act.
 
         The user's file is compiled without jump tables, so a jump to a register is a
         call there.
@@ -221,8 +210,7 @@ class CallGraph:
 
 
 def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the frame bytes from `.su` files, and the functions with frames of
-    variable size.
+    """Return the frame bytes in `.su` files, and functions with frames that vary.
 
     Of functions with one name, the largest counts.
     """
@@ -239,9 +227,7 @@ def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
 
 
 def read_known_functions(directory: Path, *, is_custom: bool) -> KnownFunctions:
-    """Return the functions of an image's folder, where `.su` files are as in the
-    project.
-    """
+    """Return the functions of an image's folder, with `.su` files as in a project."""
     frames, variable = read_frames(directory)
     return KnownFunctions(
         frames=frames,

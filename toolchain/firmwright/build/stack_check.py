@@ -1,6 +1,4 @@
-"""The check of an image's stack: a worst path that exceeds the reserve or has no
-bound.
-"""
+"""The check of an image's stack, by its worst path and the reserve."""
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DoesNotFitError
@@ -9,8 +7,9 @@ _ALLOW = "or --allow-stack, if you know its depth"
 
 
 def check_stack(image: Image) -> None:
-    """Raise DoesNotFitError if the worst path exceeds the reserve or definitely has no
-    bound.
+    """Raise DoesNotFitError if the worst path exceeds the reserve or has no bound.
+
+    A missing bound must be definite.
     """
     stack = image.firmware_stack
     reserved = image.sizes.bytes_of("stack")

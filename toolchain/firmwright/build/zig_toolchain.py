@@ -31,9 +31,7 @@ _EXTRAS: Final = {
     "cortex-m33+nodsp": "-dsp",
     "cortex-m55": "+mve_fp+fp_armv8d16",
 }
-"""Features that gcc attributes to the cores; Zig's CPU models have only the
-architecture.
-"""
+"""Features that gcc attributes to the cores and Zig's CPU models do not have."""
 _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 """Cores that cannot execute musl's assembly, which targets larger Linux cores."""
 
@@ -46,9 +44,7 @@ def zig_command() -> tuple[Word, ...]:
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the compiler flags for `board`; () if Zig has no C library for the
-    core.
-    """
+    """Return the compiler flags; () if Zig has no C library for the core."""
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
@@ -58,9 +54,7 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def zig_target(board: Board) -> tuple[str, ...]:
-    """Return the flags that select the core of `board` in Zig; () if it has none for
-    the core.
-    """
+    """Return the flags that select the core of `board` in Zig; () if it has none."""
     options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
     if board.toolchain == "riscv64-unknown-elf":
         return _riscv_target(options.get("-march", ""))
@@ -78,9 +72,7 @@ def zig_target(board: Board) -> tuple[str, ...]:
 
 
 def _riscv_target(march: str) -> tuple[str, ...]:
-    """Return the flags for an architecture such as `rv32imc_zba`; () for another
-    base.
-    """
+    """Return the flags for an architecture (`rv32imc_zba`); () for other bases."""
     if not march.startswith("rv32i"):
         return ()
     letters, *extensions = march.removeprefix("rv32i").split("_")

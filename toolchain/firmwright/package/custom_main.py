@@ -1,6 +1,4 @@
-"""Projects with the main program of the user or of an extension in place of the server
-loop.
-"""
+"""Projects with a user's or extension's main program in place of the server loop."""
 
 import json
 import re
@@ -21,9 +19,7 @@ _REPLACED: Final = re.compile(r"runtime/fwr_(main|server|server_\w+)\.c")
 
 
 class FirmwareMain(Protocol):
-    """A main program for a model, with a protocol other than that of Firmwright's
-    serial link.
-    """
+    """A main program for a model, with a protocol other than Firmwright's link."""
 
     def make_project(
         self, project: SourceTree, io: IoBinding, board: Board

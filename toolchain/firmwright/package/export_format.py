@@ -25,8 +25,7 @@ _CORE = "firmwright.package"
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The file of a package that is a single one: its usual name, and a function that
-    packs it.
+    """A package that is a single file: its usual name, and its packing function.
 
     The name may contain {name}, {version} and {vendor}.
     """
@@ -59,23 +58,18 @@ class ExportFormat(ABC):
 
     @property
     def sources_folder(self) -> str:
-        """The folder of the model's C, which the package's tests compile; "" for
-        none.
-        """
+        """The folder of the model's C, which the package's tests compile, or ""."""
         return ""
 
     @property
     def is_flexible(self) -> bool:
-        """Whether the format has a place for flags of single files, and for compiled
-        ones.
-        """
+        """Whether there is a place for compiled files and for flags of single files."""
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateFormat(ExportFormat):
-    """A format with the model's C in `folder`, and the files of templates/NAME around
-    it.
+    """A format with the model's C in `folder`, amid the files of templates/NAME.
 
     NAME in the paths of the templates is the name of the exported package, VENDOR its
     owner's. `sets_flags` says whether a file or library can have compiler flags of its
@@ -104,9 +98,7 @@ class TemplateFormat(ExportFormat):
         return content
 
     def _check_linkable(self, exported: ExportInput) -> None:
-        """Raise UsageError if the format has no place for flags or objects that files
-        need.
-        """
+        """Raise UsageError if there is no place for flags or objects of files."""
         flagged = next((file for file in exported.files if file.flags), None)
         if flagged is not None and not self.sets_flags:
             flags = " ".join(flagged.flags)
@@ -176,8 +168,9 @@ def _render_templates(
     exported: ExportInput,
     more: Mapping[str, object] | None = None,
 ) -> Content:
-    """Return the files of a folder of templates, with NAME and VENDOR in their paths
-    replaced.
+    """Return the files of a folder of templates; NAME and VENDOR are replaced.
+
+    They are replaced in the paths.
 
     `home` is the package that has the folder. `more` are further names that the
     templates know.

@@ -1,6 +1,4 @@
-"""What packages contain: the parts of a compilation, and facts about the package
-itself.
-"""
+"""What packages contain: parts of a compilation, and facts about the package."""
 
 import re
 from collections.abc import Mapping
@@ -93,9 +91,7 @@ class ExportInput:
 
 @dataclass(frozen=True, slots=True)
 class PackageTests:
-    """Data for a package's own tests: the model file, known answers, and compilation
-    options.
-    """
+    """Data for a package's own tests: model file, known answers, and options."""
 
     model_file: str
     model: bytes

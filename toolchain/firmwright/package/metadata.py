@@ -174,9 +174,7 @@ def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
 def _constants(
     module: IRModule, main: tir.PrimFunc
 ) -> tuple[summaries.ConstantSummary, ...]:
-    """Return the constants in the emitted code; constants with equal type and bytes
-    count once.
-    """
+    """Return the constants in the code; those of equal type and bytes count once."""
     constants: dict[tuple[str, str], summaries.ConstantSummary] = {}
     for function in (*map(module.kernel, callees(main.body)), main):
         for name in used_constants(function.body):
@@ -196,9 +194,7 @@ def _constants(
 def _operators(
     module: IRModule, main: tir.PrimFunc
 ) -> Iterator[summaries.OperatorSummary]:
-    """Yield the operators by index; of several calls for one operator, the first
-    describes it.
-    """
+    """Yield the operators by index; the first of several calls describes one."""
     first_calls: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
@@ -263,9 +259,7 @@ def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
-    """Yield the operator at each time of the memory plan: one for each call or other
-    access.
-    """
+    """Yield the operator at each time of the plan: for each call or other access."""
     for node in walk(main.body):
         match node:
             case tir.PrimFuncCall(op=op):

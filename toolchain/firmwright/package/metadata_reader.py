@@ -28,9 +28,7 @@ from firmwright.base.value_kinds import (
 from firmwright.ir.settings import NumericsProfile
 
 MODELS: Final = "models"
-"""The key of the facts of each model; a project with a single one has them at the
-top.
-"""
+"""The key of the facts of each model; a single model has its facts at the top."""
 _HINT: Final = "compile the model again."
 
 
@@ -64,8 +62,7 @@ _OF_MODELS: Final = _KINDS.keys() - {"bound", "concurrent", "files"}
 
 
 def read_metadata(folder: Path, uses: Sequence[str]) -> JsonObject:
-    """Return the content of a project's metadata.json, in which the keys `uses` are
-    valid.
+    """Return the content of a project's metadata.json with valid keys `uses`.
 
     Raise UsageError if there is no such file, and ModelError if it or a value cannot be
     used.
@@ -84,9 +81,7 @@ def read_metadata(folder: Path, uses: Sequence[str]) -> JsonObject:
 
 
 def parse_metadata(text: str, where: str, uses: Sequence[str]) -> JsonObject:
-    """Return the object in the text of a metadata.json; raise ModelError as
-    read_metadata does.
-    """
+    """Return the object in metadata.json text; ModelError as in read_metadata."""
     try:
         facts = parse_json(text)
     except ValueError as error:

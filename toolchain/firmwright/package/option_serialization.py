@@ -80,9 +80,7 @@ def _to_json(value: object) -> Json:
 def deserialize_options(
     stored: JsonObject, options_type: type[DataclassInstance], where: Path
 ) -> dict[str, object]:
-    """Return options by name, without code and logs; raise ModelError if they are
-    malformed.
-    """
+    """Return options by name, without code and logs; ModelError if malformed."""
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
     if unknown:
@@ -106,9 +104,7 @@ def deserialize_options(
 
 
 def _option(name: str, value: Json, default: object) -> object:
-    """Return the value of an option; raise TypeError if it is not of the default's
-    kind.
-    """
+    """Return the value of an option; TypeError if the default's kind differs."""
     if name in _POOLS:
         return tuple(map(_pool, as_objects(value)))
     if name.endswith("_bytes"):
@@ -125,9 +121,7 @@ def _option(name: str, value: Json, default: object) -> object:
 
 
 def _is_item(name: str, value: Json) -> bool:
-    """Return whether `value` is a word, or the words of a row, as the option has
-    them.
-    """
+    """Return whether `value` is a word, or a row of words, as the option has."""
     size = _ROW_SIZES.get(name)
     if size is None:
         return TEXT.includes(value)
@@ -135,9 +129,7 @@ def _is_item(name: str, value: Json) -> bool:
 
 
 def _pool(stored: JsonObject) -> PoolInfo:
-    """Return the pool with stored facts; raise TypeError or ValueError for one of
-    another kind.
-    """
+    """Return the pool with stored facts; TypeError or ValueError for wrong kinds."""
     unknown = sorted(stored.keys() - {field.name for field in fields(PoolInfo)})
     if unknown:
         raise TypeError(f"a pool has the unknown fact {unknown[0]}")
@@ -165,7 +157,5 @@ def _optional(read: Callable[[Json], Number], value: Json) -> Number | None:
 
 
 def _to_tuple(value: Json) -> object:
-    """Return `value` with tuples in place of the lists of JSON, as frozen options need
-    them.
-    """
+    """Return `value` with tuples in place of lists, as frozen options need them."""
     return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

@@ -1,5 +1,4 @@
-"""The files of a compilation that belong to a package: the models, their wrappers and
-backends.
+"""The files of a compilation in a package: models, their wrappers and backends.
 
 Every format takes its files from `collect_package_files`, and every folder of a
 compilation has a rule there, so that no format can omit a file.
@@ -19,9 +18,7 @@ from firmwright.base.source_paths import BUILD_FLAGS_FILE
 
 _PACKAGED: Final = ("model", "tvm", "backend")
 _NOT_PACKAGED: Final = ("firmware", MARKER)
-"""The server's glue, and the record, which every format stores under a name of its
-own.
-"""
+"""The server's glue, and the record, for which every format has its own name."""
 _GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
 """The line of a generated file's first comment with the flags that make it faster."""
 _FOREIGN_GCC_FLAGS: Final = ("-w",)
@@ -30,8 +27,7 @@ _FOREIGN_GCC_FLAGS: Final = ("-w",)
 
 @dataclass(frozen=True, slots=True)
 class PackageFile:
-    """A file at `path` in the compilation and `name` in the package's folder of
-    sources.
+    """A file at `path` in the compilation and `name` in the package's sources.
 
     Without `flags` it does not compile as its author intends; `gcc_flags` are for GCC
     alone, and concern speed and warnings. `is_public` headers declare what users call.
@@ -106,9 +102,7 @@ def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
 
 
 def _cmake_list(flags: Iterable[str]) -> str:
-    """Return the flags as a list of CMake in which its special characters are
-    escaped.
-    """
+    """Return the flags as a list of CMake, with special characters escaped."""
     escaped = (re.sub(r'([\\"$;])', r"\\\1", flag) for flag in flags)
     return ";".join(escaped)
 
@@ -151,18 +145,14 @@ def _own_file(
 def _backend_file(
     path: str, name: str, data: str | bytes, flags: tuple[str, ...]
 ) -> PackageFile:
-    """Return a file of a backend; its C files have the `flags` that the backend
-    declares.
-    """
+    """Return a file of a backend; its C files have the backend's `flags`."""
     if not name.endswith(".c"):
         return PackageFile(path, name, data)
     return PackageFile(path, name, data, flags, _FOREIGN_GCC_FLAGS)
 
 
 def _backend_flags(files: Mapping[str, str | bytes]) -> dict[str, tuple[str, ...]]:
-    """Return the flags that backends declare for their C files, by the backend's
-    name.
-    """
+    """Return the flags that backends declare for their C files, by backend."""
     flags: dict[str, tuple[str, ...]] = {}
     for path, data in files.items():
         if PurePosixPath(path).match(f"backend/*/{BUILD_FLAGS_FILE}"):

@@ -40,8 +40,9 @@ def write_project(tree: SourceTree, directory: Path) -> None:
 
 @contextlib.contextmanager
 def _hold_directory(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, a file in the cache: the directory holds the
-    project alone.
+    """Hold the lock of a directory.
+
+    It is a file in the cache, since the directory holds the project alone.
     """
     locks = cache_root() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
@@ -69,9 +70,7 @@ def _write_checked(tree: SourceTree, directory: Path) -> None:
 
 
 def _check(directory: Path) -> set[str]:
-    """Return the model files of an earlier project; UsageError if the folder is not for
-    us.
-    """
+    """Return an earlier project's model files; UsageError for a foreign folder."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(
             "it is not a directory.", where=str(directory), hint="another directory."
@@ -89,9 +88,7 @@ def _check(directory: Path) -> set[str]:
 
 
 def _read_marker(marker: Path) -> JsonObject | None:
-    """Return the object in a project's metadata.json; None if it is that of another
-    program.
-    """
+    """Return the object in a project's metadata.json; None for other programs'."""
     if not marker.is_file():
         return None
     try:
@@ -112,9 +109,7 @@ def _check_inside(directory: Path, path: str) -> None:
 
 
 def _is_stale(directory: Path, path: str) -> bool:
-    """Return whether a file of an earlier project, as its record names it, is to be
-    removed.
-    """
+    """Return whether a file that an earlier project's record names is to go."""
     is_own = path.startswith("model/") and ".." not in path.split("/")
     if not is_own or not (directory / path).is_file():
         return False
@@ -123,8 +118,9 @@ def _is_stale(directory: Path, path: str) -> bool:
 
 
 def add_file_list(facts: JsonObject, tree: SourceTree) -> JsonObject:
-    """Return `facts` for metadata.json with the model files, so that stale ones can be
-    removed.
+    """Return `facts` for metadata.json with the model files.
+
+    By them, a later run can remove stale ones.
     """
     return {
         **facts,

@@ -1,6 +1,4 @@
-"""The names that the templates of packages know: about the models, their memory and
-their files.
-"""
+"""The names that templates of packages know: of models, their memory and files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,9 +53,7 @@ def template_values(exported: ExportInput) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class PoolValues:
-    """A pool for templates: its name, the prefix of its macros, and how constants are
-    read.
-    """
+    """A pool for templates: name, prefix of its macros, and access to constants."""
 
     name: str
     macro: str
@@ -66,9 +62,7 @@ class PoolValues:
 
 @dataclass(frozen=True, slots=True)
 class TensorValues:
-    """An input or output for templates: its field in C, the prefix of its macros, its C
-    type.
-    """
+    """An input or output for templates: C field, prefix of its macros, C type."""
 
     field: str
     macro: str
@@ -155,8 +149,9 @@ def model_values(
 def _more_arguments(
     name: str, summary: CompilationSummary, devices: Mapping[str, str]
 ) -> str:
-    """Return the optional arguments of a run, each after a comma: parameters, devices,
-    probe.
+    """Return the optional arguments of a run, each after a comma.
+
+    They are parameters, devices and probe.
     """
     arguments = ""
     if not summary.options.get("link_params", True):

@@ -6,13 +6,9 @@ import zipfile
 from firmwright.artifacts import SourceTree
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The first date that a zip archive can store; the archive does not depend on the
-time.
-"""
+"""The first date of a zip archive, so that its bytes do not depend on the time."""
 _UNIX = 3
-"""The system that made an entry, by its number in a zip archive; by default it is the
-host's.
-"""
+"""The number of the system that made an entry, in place of the host's."""
 
 
 def zip_tree(tree: SourceTree) -> bytes:
