@@ -63,9 +63,8 @@ def read_board_facts(directory: Path) -> JsonObject:
     file = directory / BOARD_FACTS
     if not file.is_file():
         hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
-        raise UsageError(
-            "this is not a project folder.", where=str(directory), hint=hint
-        )
+        what = "this is not a project folder."
+        raise UsageError(what, where=str(directory), hint=hint)
     facts = read_json_object(file)
     for problem in _problems(facts):
         what = f"{BOARD_FACTS} {problem}."
@@ -78,9 +77,8 @@ def read_json_object(file: Path) -> JsonObject:
     try:
         facts = parse_json(read_input_text(file))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the file cannot be read: {error}.", where=str(file)
-        ) from error
+        what = f"the file cannot be read: {error}."
+        raise UsageError(what, where=str(file)) from error
     if not isinstance(facts, Mapping):
         raise UsageError("the file has no JSON object.", where=str(file))
     return facts

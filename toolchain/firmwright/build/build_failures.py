@@ -71,14 +71,10 @@ def _missing_file_hint(project: Path, output: str) -> str:
     wanted = header or f"that defines {function}"
     for folder in sorted(project.glob("backend/*")):
         files = sorted(folder.iterdir())
-        # A header may be missing in any backend; a function, in one whose files mention
-        # it.
-        if header or any(
-            function in file.read_text(errors="replace") for file in files
-        ):
+        # Any backend may lack a header; a function, one whose files mention it.
+        texts = (file.read_text(errors="replace") for file in files)
+        if header or any(function in text for text in texts):
             names = ", ".join(file.name for file in files)
-            return (
-                f"add the file {wanted} to `c_files` of the backend {folder.name}: now "
-                f"{names}."
-            )
+            missing_in = f"`c_files` of the backend {folder.name}"
+            return f"add the file {wanted} to {missing_in}: now {names}."
     return ""

@@ -81,10 +81,8 @@ def read_functions(disassembly: str) -> dict[int, FunctionCode]:
     for line in disassembly.splitlines():
         header = _HEADER.match(line)
         if header:
-            address = int(header[1], 16)
-            current = functions.setdefault(
-                address, FunctionCode(source_name(header[2]))
-            )
+            address, named = int(header[1], 16), FunctionCode(source_name(header[2]))
+            current = functions.setdefault(address, named)
             recent.clear()
             continue
         instruction = _LINE.match(line)
@@ -112,8 +110,7 @@ def _take(
     elif target and _JUMP.fullmatch(mnemonic):
         function.jumps.add(int(target[1], 16))
     elif mnemonic == ".word" and function.name.endswith("_veneer"):
-        # The linker's jump to far code: a table with the address, whose lowest bit
-        # means Thumb.
+        # The linker's jump to far code: an address, whose lowest bit means Thumb.
         function.jumps.add(int(operands, 16) & ~1)
     elif _is_pointer_call(mnemonic, operands):
         function.calls_pointer = True
@@ -145,9 +142,8 @@ def _pushed(mnemonic: str, operands: str) -> int:
     A push of x86 lowers it by 8.
     """
     base = mnemonic.split(".")[0]
-    if base in ("push", "vpush") or (
-        base in ("stmdb", "vstmdb") and operands.startswith("sp!")
-    ):
+    is_store = base in ("stmdb", "vstmdb") and operands.startswith("sp!")
+    if is_store or base in ("push", "vpush"):
         return _list_bytes(operands) if "{" in operands else 8
     for pattern, radix in _LOWERING:
         match = pattern.match(f"{mnemonic} {operands}")

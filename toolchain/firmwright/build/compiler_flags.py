@@ -98,9 +98,8 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     target = _CLANG_TARGETS.get(board.toolchain)
     # clang has no specs files, and derives the floating-point unit from the core.
     unknown = {*library_flags(board), "-mfpu=auto"}
-    flags = tuple(
-        flag for flag in compile_flags(board, c_standard) if flag not in unknown
-    )
+    known = compile_flags(board, c_standard)
+    flags = tuple(flag for flag in known if flag not in unknown)
     if target is None:
         return flags
     # Assembly blocks use all registers but one, so frame pointers are omitted.
@@ -127,8 +126,7 @@ def link_flags(board: Board) -> tuple[str, ...]:
     machine: list[str] = []
     for flag in board.cpu_flags:
         if flag.startswith("-march="):
-            # GNU toolchains have C libraries for base instruction sets, without _zba
-            # and others.
+            # GNU toolchains have C libraries for base instruction sets, not for _zba.
             flag, _, _ = flag.partition("_")
         machine.append(flag)
     return (*machine, *library_flags(board), *script, *linker)

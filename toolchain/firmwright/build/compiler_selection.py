@@ -26,9 +26,8 @@ def choose_compiler(
     compilers: dict[str, Compiler] = {name: name for name in get_args(Compiler)}
     if requested not in compilers:
         hint = f"one of {', '.join(compilers)}, or unset it."
-        raise UsageError(
-            f"unknown toolchain {requested!r}.", where=COMPILER_VARIABLE, hint=hint
-        )
+        what = f"unknown toolchain {requested!r}."
+        raise UsageError(what, where=COMPILER_VARIABLE, hint=hint)
     return compilers[requested]
 
 
@@ -50,9 +49,8 @@ def require_compiler(
         programs["clang"] = CLANG_PACKAGE
     for program, packages in programs.items():
         if find_program(program) is None:
-            install = f"apt install {packages}" if packages else f"install {program}"
-            instead = (
-                f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""
-            )
+            hint = f"apt install {packages}" if packages else f"install {program}"
+            if has_zig_flags:
+                hint += f", or --toolchain zig ({INSTALL_COMMAND})"
             what = f"the compiler {program} is not installed."
-            raise ToolMissingError(what, where=board, hint=f"{install}{instead}.")
+            raise ToolMissingError(what, where=board, hint=f"{hint}.")

@@ -35,9 +35,8 @@ def source_lines(
     board: Board, elf: Path, addresses: Sequence[int]
 ) -> list[tuple[str, int]]:
     """Return the file and line of each address by debug information, or ("??", 0)."""
-    tool = next(
-        filter(find_program, (gnu_tool(board, "addr2line"), "llvm-addr2line")), ""
-    )
+    tools = (gnu_tool(board, "addr2line"), "llvm-addr2line")
+    tool = next(filter(find_program, tools), "")
     if not tool or not addresses:
         return [("??", 0)] * len(addresses)
     command: list[Word] = [tool, "-e", elf, *map(hex, addresses)]

@@ -114,14 +114,11 @@ def read_contents(
 def _open(path: Path) -> tuple[bytes, _ElfLayout]:
     """Return a file's bytes and layout; ToolFailedError if it is no such ELF."""
     data = path.read_bytes()
-    if (
-        data[:4] != b"\x7fELF"
-        or data[4:5] not in (b"\x01", b"\x02")
-        or data[5:6] != b"\x01"
-    ):
-        raise ToolFailedError(
-            "the linker's output is not a little-endian ELF.", where=str(path)
-        )
+    # After the magic number: the class, of 32 or 64 bits, and the byte order.
+    has_class = data[4:5] in (b"\x01", b"\x02")
+    if data[:4] != b"\x7fELF" or not has_class or data[5:6] != b"\x01":
+        what = "the linker's output is not a little-endian ELF."
+        raise ToolFailedError(what, where=str(path))
     return data, _ELF64 if data[4] == 2 else _ELF32
 
 
@@ -131,9 +128,8 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
     table, count, names_index = header[6], header[12], header[13]
     rows: list[tuple[int, ...]] = []
     for index in range(count):
-        rows.append(
-            layout.section.unpack_from(data, table + index * layout.section.size)
-        )
+        place = table + index * layout.section.size
+        rows.append(layout.section.unpack_from(data, place))
     # Of a section header: sh_name, type, flags, addr, offset, size, link.
     names = rows[names_index][4]
     return [_ElfSection(_text(data, names + row[0]), *row[1:7]) for row in rows]

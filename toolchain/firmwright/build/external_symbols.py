@@ -38,14 +38,12 @@ def check_external_symbols(
         for symbol, code in _definitions(path, files[path]):
             other = first.setdefault(symbol, _Definition(owner, path, code))
             if owner != other.owner and code != other.code:
-                raise PluginError(
-                    f"{other.path} and {path} both define the function {symbol}, so one"
-                    " of the two would be called in place of the other.",
-                    hint=(
-                        "a symbol per region, such as `kernel.symbol`; or static "
-                        "functions."
-                    ),
+                found = f"{other.path} and {path} both define the function {symbol}"
+                effect = "so one of the two would be called in place of the other"
+                hint = (
+                    "a symbol per region, such as `kernel.symbol`; or static functions."
                 )
+                raise PluginError(f"{found}, {effect}.", hint=hint)
 
 
 def _definitions(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -69,9 +69,8 @@ def find_overflows(
     overflows: dict[str, RegionOverflow] = {}
     for name, extra in _OVERFLOW.findall(output):
         if name in sizes:
-            overflows[name] = RegionOverflow(
-                name, sizes[name] + int(extra), sizes[name]
-            )
+            have = sizes[name]
+            overflows[name] = RegionOverflow(name, have + int(extra), have)
     return tuple(overflows.values())
 
 
@@ -87,10 +86,8 @@ def make_does_not_fit_error(
     parts = []
     for overflow in overflows:
         missing = overflow.need_bytes - overflow.have_bytes
-        text = (
-            f"{overflow.name} needs {overflow.need_bytes} bytes and has "
-            f"{overflow.have_bytes}"
-        )
+        needs = f"{overflow.name} needs {overflow.need_bytes} bytes"
+        text = f"{needs} and has {overflow.have_bytes}"
         largest = _contributors(overflow.name, sizes, regions) if sizes else []
         detail = f"{missing} too few"
         if largest:
@@ -116,10 +113,8 @@ def _contributors(
     """Return the largest symbols of a region and its stack, with their bytes."""
     homes = {section.name: _regions_of(section, regions) for section in sizes.sections}
     inside = [symbol for symbol in sizes.symbols if region in homes[symbol.section]]
-    largest = sorted(inside, key=lambda symbol: (-symbol.size_bytes, symbol.name))[
-        :_LARGEST
-    ]
-    named = [(symbol.name, symbol.size_bytes) for symbol in largest]
+    inside.sort(key=lambda symbol: (-symbol.size_bytes, symbol.name))
+    named = [(symbol.name, symbol.size_bytes) for symbol in inside[:_LARGEST]]
     stacks = [section for section in sizes.sections if section.kind == "stack"]
     stack_bytes = sum(section.size_bytes for section in stacks)
     if stack_bytes and any(region in homes[section.name] for section in stacks):

@@ -23,10 +23,9 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
     if find_program(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")
+    sources = files("firmwright.build") / "access_trace"
     for file in _FILES:
-        text = (files("firmwright.build") / "access_trace" / file).read_text(
-            encoding="utf-8"
-        )
+        text = (sources / file).read_text(encoding="utf-8")
         (folder / file).write_text(text, encoding="utf-8", newline="\n")
     flags = (*language_flags(), "-O1", "-fPIC", "-I.", "-Imodel")
     probe = (
@@ -39,10 +38,8 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
     trace = ("-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o")
     _run(folder, (COMPILER, *flags, *WARNINGS, *trace))
     library = folder / f"lib{name}_watched.so"
-    _run(
-        folder,
-        (COMPILER, "-shared", "-o", library, "model.o", "fwr_access_trace.o", "-lm"),
-    )
+    parts = ("model.o", "fwr_access_trace.o", "-lm")
+    _run(folder, (COMPILER, "-shared", "-o", library, *parts))
     return library
 
 

@@ -74,9 +74,8 @@ def _problems(directory: Path) -> Iterator[str]:
         name = file.relative_to(directory).as_posix()
         facts = read_json_object(file)
         if not _are_flags(facts.get("flags")):
-            yield (
-                f"{name} has flags for more than code generation: {facts.get('flags')}."
-            )
+            found = f"{name} has flags for more than code generation"
+            yield f"{found}: {facts.get('flags')}."
 
 
 def _file_problem(directory: Path, path: Path) -> str:
@@ -85,8 +84,7 @@ def _file_problem(directory: Path, path: Path) -> str:
     is_link = path.is_symlink()
     is_regular = stat.S_ISREG(status.st_mode)
     is_hard_link = is_regular and status.st_nlink > 1
-    # The name of the build's folder may be in other case on file systems that ignore
-    # it.
+    # File systems that ignore case may show the build's folder in another one.
     is_product = path.relative_to(directory).parts[0].casefold() == "build"
     if is_link and not path.resolve().is_relative_to(directory):
         return "is a link that leaves the folder"
@@ -124,6 +122,6 @@ def _are_flags(value: object) -> bool:
 
 
 def _all_match(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, list) and all(
-        pattern.fullmatch(str(item)) for item in value
-    )
+    if not isinstance(value, list):
+        return False
+    return all(pattern.fullmatch(str(item)) for item in value)

@@ -138,9 +138,8 @@ def _built_image(build: _ProjectBuild) -> Image:
     """Return the linked image; the model's sizes are beyond the empty firmware."""
     elf = build.elf
     sizes = read_sizes(elf, build.regions)
-    empty = read_sizes(
-        build.directory / "build" / "empty" / "firmware.elf", build.regions
-    )
+    empty_elf = build.directory / "build" / "empty" / "firmware.elf"
+    empty = read_sizes(empty_elf, build.regions)
     stack, firmware_stack = _stack_use(build)
     has_library = build.port == "host" and build.variant == "release"
     others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
@@ -263,9 +262,8 @@ def _messages(build: _ProjectBuild, output: str) -> list[str]:
     """Return the lines of the output that are not the commands that SCons ran."""
     commands = [build.tool("gcc") + " ", build.tool("objcopy") + " ", "clang ", "zig "]
     commands += [shlex.quote(str(word)) for word in zig_command()[:1]]
-    return [
-        line for line in output.splitlines() if not line.startswith(tuple(commands))
-    ]
+    starts = tuple(commands)
+    return [line for line in output.splitlines() if not line.startswith(starts)]
 
 
 def _link_anyway(build: _ProjectBuild) -> Path | None:
@@ -301,9 +299,8 @@ def _run(build: _ProjectBuild, command: Sequence[Word]) -> tuple[int, str]:
 def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:
     """Return the worst stack use of models and firmware, unknown with zig."""
     if build.compiler == "zig":
-        return StackUsage("", 0, (), ("",)), StackUsage(
-            build.root, 0, (), (build.root,)
-        )
+        firmware = StackUsage(build.root, 0, (), (build.root,))
+        return StackUsage("", 0, (), ("",)), firmware
     return _stacks(build, _call_graph(build, build.elf))
 
 
@@ -316,9 +313,8 @@ def _call_graph(build: _ProjectBuild, elf: Path) -> CallGraph:
             what, command=command, exit_status=status, output=disassembly
         )
     is_custom = (build.directory / CUSTOM_MAIN_MARK).is_file()
-    return CallGraph(
-        disassembly, read_known_functions(build.elf.parent, is_custom=is_custom)
-    )
+    known = read_known_functions(build.elf.parent, is_custom=is_custom)
+    return CallGraph(disassembly, known)
 
 
 def _stacks(build: _ProjectBuild, graph: CallGraph) -> tuple[StackUsage, StackUsage]:

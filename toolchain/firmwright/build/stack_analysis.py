@@ -124,12 +124,11 @@ class CallGraph:
 
     def _note_cycle(self, cycle: tuple[int, ...]) -> None:
         """Record a cycle unless all of its edges are jumps, which leave no frame."""
-        edges = pairwise(cycle)
-        if not all(
-            self._functions[caller].only_jumps_to(callee) for caller, callee in edges
-        ):
-            names = tuple(self._functions[address].name for address in cycle)
-            self._cycles.setdefault(cycle[0], names)
+        for caller, callee in pairwise(cycle):
+            if not self._functions[caller].only_jumps_to(callee):
+                names = tuple(self._functions[address].name for address in cycle)
+                self._cycles.setdefault(cycle[0], names)
+                return
 
     def _callees(self, start: int, function: FunctionCode) -> list[int]:
         """Return the addresses that the function at `start` calls or jumps to."""
@@ -166,20 +165,21 @@ class CallGraph:
         self, reached: Mapping[int, FunctionCode]
     ) -> tuple[UnboundedStack, ...]:
         """Return why the depth has no bound, the definite causes first."""
-        cycles = [
-            self._cycles[address] for address in reached if address in self._cycles
-        ]
-        variable = sorted({f.name for f in reached.values() if self._is_variable(f)})
-        pointers = sorted(
-            {f.name for f in reached.values() if self._has_unknown_targets(f)}
-        )
-        causes = [self._cause(UnboundedReason.RECURSION, *cycle) for cycle in cycles]
-        causes += [
-            self._cause(UnboundedReason.VARIABLE_FRAME, name) for name in variable
-        ]
-        causes += [
-            self._cause(UnboundedReason.FUNCTION_POINTER, name) for name in pointers
-        ]
+        causes: list[UnboundedStack] = []
+        variable: set[str] = set()
+        pointers: set[str] = set()
+        for address, function in reached.items():
+            if address in self._cycles:
+                cycle = self._cycles[address]
+                causes.append(self._cause(UnboundedReason.RECURSION, *cycle))
+            if self._is_variable(function):
+                variable.add(function.name)
+            if self._has_unknown_targets(function):
+                pointers.add(function.name)
+        for name in sorted(variable):
+            causes.append(self._cause(UnboundedReason.VARIABLE_FRAME, name))
+        for name in sorted(pointers):
+            causes.append(self._cause(UnboundedReason.FUNCTION_POINTER, name))
         return tuple(sorted(causes, key=lambda cause: not cause.is_definite))
 
     def _cause(self, reason: UnboundedReason, *names: str) -> UnboundedStack:

@@ -23,12 +23,10 @@ def check_stack(image: Image) -> None:
         raise DoesNotFitError(what, where=image.board, hint=hint)
     if stack.size_bytes > reserved:
         path = " > ".join(stack.path)
-        what = (
-            f"the stack needs {stack.size_bytes:,} bytes and has {reserved:,}: {path}."
-        )
-        hint = (
-            f"a larger stack (limits.stack in board.toml), less on the stack; {_ALLOW}."
-        )
+        sizes = f"{stack.size_bytes:,} bytes and has {reserved:,}"
+        what = f"the stack needs {sizes}: {path}."
+        larger = "a larger stack (limits.stack in board.toml)"
+        hint = f"{larger}, less on the stack; {_ALLOW}."
         raise DoesNotFitError(what, where=image.board, hint=hint)
 
 

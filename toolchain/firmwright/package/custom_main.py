@@ -34,22 +34,20 @@ def replace_main_loop(
     project: SourceTree, files: Mapping[str, str | bytes]
 ) -> SourceTree:
     """Return `project` with `files` instead of `fwr_main.c` and the server loop."""
-    content = {
-        path: text
-        for path, text in project.files.items()
-        if not _REPLACED.fullmatch(path)
-    }
+    content: dict[str, str | bytes] = {}
+    for path, text in project.files.items():
+        if not _REPLACED.fullmatch(path):
+            content[path] = text
     content |= files
     facts = json.loads(str(content["board/board.json"]))
-    remaining = [
-        name for name in facts["runtime_sources"] if not _REPLACED.fullmatch(name)
-    ]
-    added = [
-        path
-        for path in files
-        if path.endswith(".c") and path not in (MAIN_FILE, _EMPTY_APP)
-    ]
-    facts["runtime_sources"] = sorted({*remaining, *added})
+    sources: set[str] = set()
+    for name in facts["runtime_sources"]:
+        if not _REPLACED.fullmatch(name):
+            sources.add(name)
+    for path in files:
+        if path.endswith(".c") and path not in (MAIN_FILE, _EMPTY_APP):
+            sources.add(path)
+    facts["runtime_sources"] = sorted(sources)
     content["board/board.json"] = json.dumps(facts, indent=2) + "\n"
     return SourceTree(content)
 

@@ -101,16 +101,13 @@ class TemplateFormat(ExportFormat):
         """Raise UsageError if there is no place for flags or objects of files."""
         flagged = next((file for file in exported.files if file.flags), None)
         if flagged is not None and not self.sets_flags:
-            flags = " ".join(flagged.flags)
-            what = (
-                f"{flagged.path} needs the flags {flags}; {self.name} cannot set them."
-            )
+            needed = f"{flagged.path} needs the flags {' '.join(flagged.flags)}"
+            what = f"{needed}; {self.name} cannot set them."
             raise UsageError(what, where="export", hint=_flexible_formats())
         compiled = next((file for file in exported.files if file.is_object), None)
         if compiled is not None and not self.links_objects:
-            what = (
-                f"{compiled.path} is compiled already; {self.name} links sources only."
-            )
+            found = f"{compiled.path} is compiled already"
+            what = f"{found}; {self.name} links sources only."
             raise UsageError(what, where="export", hint=_flexible_formats())
 
 
@@ -132,9 +129,9 @@ def find_export_format(name: str) -> ExportFormat:
 def _flexible_formats() -> str:
     """Return the part of a hint that names the formats with a place for all files."""
     names = [form.name for form in export_formats().values() if form.is_flexible]
-    return (
-        f"--format {' or '.join(filter(None, (', '.join(names[:-1]), *names[-1:])))}."
-    )
+    first, last = ", ".join(names[:-1]), "".join(names[-1:])
+    listed = f"{first} or {last}" if first else last
+    return f"--format {listed}."
 
 
 def export_package(
@@ -156,9 +153,8 @@ def package_path(exported: ExportInput, form: ExportFormat) -> str:
     """Return the usual name of a package: of its folder, or of its file."""
     facts = exported.metadata
     pattern = form.archive.file_name if form.archive else "{name}"
-    return pattern.format(
-        name=exported.name, version=facts.version, vendor=facts.vendor
-    )
+    version, vendor = facts.version, facts.vendor
+    return pattern.format(name=exported.name, version=version, vendor=vendor)
 
 
 def _render_templates(
@@ -179,13 +175,12 @@ def _render_templates(
         "form": form.name,
         "folder": form.sources_folder,
         **template_values(exported),
+        **(more or {}),
     }
     environment = template_environment(form.package, _CORE)
     content: Content = {}
     for path in _paths(files(home) / "templates" / folder, ""):
-        text = environment.get_template(f"{folder}/{path}").render(
-            {**values, **(more or {})}
-        )
+        text = environment.get_template(f"{folder}/{path}").render(values)
         path = path.replace("VENDOR", exported.metadata.vendor)
         content[path.removesuffix(".j2").replace("NAME", exported.name)] = text
     return content

@@ -36,9 +36,8 @@ class PackageMetadata:
         if not _VERSION.fullmatch(self.version):
             raise _invalid("package-version", self.version, "such as 1.4.0.")
         if not self.maintainer.isprintable() or not self.vendor:
-            raise _invalid(
-                "maintainer", self.maintainer, "such as 'Ada Co <ml@ada.example>'."
-            )
+            hint = "such as 'Ada Co <ml@ada.example>'."
+            raise _invalid("maintainer", self.maintainer, hint)
         if self.url and not _URL.fullmatch(self.url):
             raise _invalid("url", self.url, "an https:// address.")
 

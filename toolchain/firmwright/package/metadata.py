@@ -91,6 +91,9 @@ def summarize_bundle(
         planned = plan.pool_bytes
         lower_bound_bytes = plan.lower_bound_bytes
     first = models[0]
+    pools: dict[str, summaries.PoolSummary] = {}
+    for name in pool_bytes:
+        pools[name] = replace(first.pools[name], bytes=planned.get(name, 0))
     return BundleSummary(
         schema=METADATA_VERSION,
         model="+".join(model.model for model in models),
@@ -102,10 +105,7 @@ def summarize_bundle(
         concurrent=plan is None,
         workspace_bytes=sum(planned.values()),
         lower_bound_bytes=lower_bound_bytes,
-        pools={
-            name: replace(first.pools[name], bytes=planned.get(name, 0))
-            for name in pool_bytes
-        },
+        pools=pools,
         constants_bytes=sum(distinct_constants.values()),
     )
 
@@ -116,19 +116,26 @@ def _interface(module: IRModule, plan: Plan | None) -> summaries.IoSummary:
         io.mode,
         io.preserve_input,
         io.stream_input_rows,
-        tuple(_tensor(tensor, plan) for tensor in io.inputs),
-        tuple(_tensor(tensor, plan) for tensor in io.outputs),
-        tuple(_tensor(tensor, plan) for tensor in io.state),
+        _tensors(io.inputs, plan),
+        _tensors(io.outputs, plan),
+        _tensors(io.state, plan),
         module.results.pipelined_runs,
     )
+
+
+def _tensors(
+    tensors: Sequence[IoTensor], plan: Plan | None
+) -> tuple[summaries.TensorSummary, ...]:
+    return tuple(_tensor(tensor, plan) for tensor in tensors)
 
 
 def _rejections(module: IRModule) -> tuple[summaries.RejectedOperator, ...]:
     rejections: list[summaries.RejectedOperator] = []
     for row in module.results.rejections:
-        rejections.append(
-            summaries.RejectedOperator(row.op, row.tensor, row.target, row.reason)
+        rejected = summaries.RejectedOperator(
+            row.op, row.tensor, row.target, row.reason
         )
+        rejections.append(rejected)
     return tuple(rejections)
 
 
@@ -150,9 +157,9 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
 
 def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
     """Return the pools of the module and of the plan, in the order of their names."""
-    constant_bytes = {
-        pool.name: pool_image_bytes(module, pool) for pool in constant_pools(module)
-    }
+    constant_bytes: dict[str, int] = {}
+    for pool in constant_pools(module):
+        constant_bytes[pool.name] = pool_image_bytes(module, pool)
     used_bytes = dict(constant_bytes)
     if module.plan is not None:
         used_bytes = {**module.plan.pool_bytes, **constant_bytes}
@@ -160,14 +167,13 @@ def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
     summary: dict[str, summaries.PoolSummary] = {}
     for name in sorted({*used_bytes, *pools}):
         used = used_bytes.get(name, 0)
-        pool = pools.get(name)
-        if pool is None:
+        known = pools.get(name)
+        if known is None:
             summary[name] = summaries.PoolSummary(used, None, "rw")
         else:
-            scope = pool.scope if name in constant_bytes else None
-            summary[name] = summaries.PoolSummary(
-                used, pool.size_bytes, pool.access, scope
-            )
+            limit, access = known.size_bytes, known.access
+            scope = known.scope if name in constant_bytes else None
+            summary[name] = summaries.PoolSummary(used, limit, access, scope)
     return summary
 
 
@@ -228,7 +234,9 @@ def _scratch_bytes(plan: Plan) -> int:
     tried.
     """
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
-    starts = {live.first for info in scratch for live in info.live}
+    starts: set[int] = set()
+    for info in scratch:
+        starts.update(live.first for live in info.live)
     most = 0
     for time in starts:
         live_bytes = 0
@@ -253,9 +261,8 @@ def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
             live=tuple((live.first, live.end) for live in info.live),
         )
         buffers.append(buffer)
-    return summaries.PlanSummary(
-        plan.planner, tuple(_operator_by_time(main)), tuple(buffers)
-    )
+    operators = tuple(_operator_by_time(main))
+    return summaries.PlanSummary(plan.planner, operators, tuple(buffers))
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:

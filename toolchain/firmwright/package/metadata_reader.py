@@ -74,9 +74,8 @@ def read_metadata(folder: Path, uses: Sequence[str]) -> JsonObject:
     try:
         text = read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(
-            f"{MARKER} cannot be read: {error}.", where=str(file)
-        ) from error
+        what = f"{MARKER} cannot be read: {error}."
+        raise ModelError(what, where=str(file)) from error
     return parse_metadata(text, str(file), uses)
 
 
@@ -118,7 +117,10 @@ def _problems(facts: JsonObject, uses: Sequence[str]) -> Iterator[str]:
 
 
 def _wrong_facts(facts: JsonObject, keys: Sequence[str], where: str) -> Iterator[str]:
-    needed = {key: _KINDS[key] for key in keys if key in facts or key not in _OPTIONAL}
+    needed: dict[str, Kind] = {}
+    for key in keys:
+        if key in facts or key not in _OPTIONAL:
+            needed[key] = _KINDS[key]
     yield from wrong_values(facts, needed, where)
     if "compiler" in keys and facts.get("compiler"):
         compiler = facts["compiler"]

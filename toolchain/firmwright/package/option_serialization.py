@@ -39,9 +39,17 @@ _ROW_SIZES: Final = {
     "sections": 2,
 }
 """The number of words in a row of the options that are lists of rows."""
-_DEFAULT_POOL: Final = {
-    f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING
-}
+
+
+def _pool_defaults() -> dict[str, object]:
+    defaults: dict[str, object] = {}
+    for field in fields(PoolInfo):
+        if field.default is not MISSING:
+            defaults[field.name] = field.default
+    return defaults
+
+
+_DEFAULT_POOL: Final = _pool_defaults()
 
 
 def serialize_options(options: DataclassInstance) -> dict[str, Json]:
@@ -84,13 +92,10 @@ def deserialize_options(
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
     if unknown:
-        what = (
-            f"the recipe has the option {unknown[0]!r}, which this version does not "
-            "know."
-        )
-        raise ModelError(
-            what, where=str(where), hint="the version that tool_version names."
-        )
+        found = f"the recipe has the option {unknown[0]!r}"
+        what = f"{found}, which this version does not know."
+        hint = "the version that tool_version names."
+        raise ModelError(what, where=str(where), hint=hint)
     try:
         defaults = options_type()
         values: dict[str, object] = {}
@@ -112,8 +117,9 @@ def _option(name: str, value: Json, default: object) -> object:
             raise TypeError(f"{name} is a number of bytes")
         return value
     if isinstance(default, tuple) and isinstance(value, list):
-        if not all(_is_item(name, item) for item in value):
-            raise TypeError(f"{name} is a list of other items")
+        for item in value:
+            if not _is_item(name, item):
+                raise TypeError(f"{name} is a list of other items")
         return _to_tuple(value)
     if type(value) is not type(default):
         raise TypeError(f"{name} is of another kind")

@@ -71,11 +71,9 @@ class PackageFile:
     @property
     def text(self) -> str:
         """The contents of a text file."""
-        return (
-            self.data
-            if isinstance(self.data, str)
-            else self.data.decode(errors="replace")
-        )
+        if isinstance(self.data, str):
+            return self.data
+        return self.data.decode(errors="replace")
 
 
 def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
@@ -89,10 +87,8 @@ def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
     for file in _files(tree):
         other = found.setdefault(file.name, file)
         if other.data != file.data:
-            what = (
-                f"{other.path} and {file.path} have one name in the package, "
-                f"{file.name}."
-            )
+            pair = f"{other.path} and {file.path}"
+            what = f"{pair} have one name in the package, {file.name}."
             hint = (
                 "give the file of the backend or custom operator another name, or the "
                 "model."
@@ -116,9 +112,8 @@ def _files(tree: SourceTree) -> Iterator[PackageFile]:
         if folder in _NOT_PACKAGED:
             continue
         if folder not in _PACKAGED:
-            raise InternalError(
-                "no package format has a place for the file.", where=path
-            )
+            what = "no package format has a place for the file."
+            raise InternalError(what, where=path)
         if folder != "backend":
             is_public = path.endswith(".h") and path not in weights
             yield _own_file(path, "/".join(rest), data, is_public=is_public)

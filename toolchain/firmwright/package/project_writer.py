@@ -33,9 +33,8 @@ def write_project(tree: SourceTree, directory: Path) -> None:
             _write_checked(tree, directory)
     except OSError as error:
         what = f"the project cannot be written: {error.strerror or error}."
-        raise UsageError(
-            what, where=str(directory), hint="another directory."
-        ) from error
+        hint = "another directory."
+        raise UsageError(what, where=str(directory), hint=hint) from error
 
 
 @contextlib.contextmanager
@@ -52,9 +51,8 @@ def _hold_directory(directory: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(
-                OSError
-            ):  # Windows does not remove a file that is open
+            # Windows does not remove a file that is open.
+            with contextlib.suppress(OSError):
                 lock.unlink()
 
 
@@ -63,26 +61,25 @@ def _write_checked(tree: SourceTree, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
         _check_inside(directory, path)
-    stale = [
-        path for path in sorted(earlier - set(tree.files)) if _is_stale(directory, path)
-    ]
-    tree.write(directory, [directory / path for path in stale])
+    stale: list[Path] = []
+    for path in sorted(earlier - set(tree.files)):
+        if _is_stale(directory, path):
+            stale.append(directory / path)
+    tree.write(directory, stale)
 
 
 def _check(directory: Path) -> set[str]:
     """Return an earlier project's model files; UsageError for a foreign folder."""
     if directory.exists() and not directory.is_dir():
-        raise UsageError(
-            "it is not a directory.", where=str(directory), hint="another directory."
-        )
+        what = "it is not a directory."
+        raise UsageError(what, where=str(directory), hint="another directory.")
     if not directory.exists() or holds_nothing(directory):
         return set()
     facts = _read_marker(directory / MARKER)
     if facts is None:
-        what = (
-            f"the directory is not empty and holds no firmwright project (no {MARKER})."
-        )
-        raise UsageError(what, where=str(directory), hint="an empty or new directory.")
+        found = "the directory is not empty and holds no firmwright project"
+        hint = "an empty or new directory."
+        raise UsageError(f"{found} (no {MARKER}).", where=str(directory), hint=hint)
     check_metadata(facts, str(directory / MARKER), ["schema", "model", _OWNED])
     return set(as_texts(facts.get(_OWNED, [])))
 
@@ -103,9 +100,8 @@ def _read_marker(marker: Path) -> JsonObject | None:
 def _check_inside(directory: Path, path: str) -> None:
     target = (directory / path).resolve()
     if not target.is_relative_to(directory.resolve()):
-        raise UsageError(
-            f"{path} is a link that leaves the directory.", where=str(directory)
-        )
+        what = f"{path} is a link that leaves the directory."
+        raise UsageError(what, where=str(directory))
 
 
 def _is_stale(directory: Path, path: str) -> bool:
@@ -122,10 +118,8 @@ def add_file_list(facts: JsonObject, tree: SourceTree) -> JsonObject:
 
     By them, a later run can remove stale ones.
     """
-    return {
-        **facts,
-        _OWNED: sorted(path for path in tree.files if path.startswith("model/")),
-    }
+    own = [path for path in tree.files if path.startswith("model/")]
+    return {**facts, _OWNED: sorted(own)}
 
 
 def metadata_file(facts: JsonObject) -> SourceTree:

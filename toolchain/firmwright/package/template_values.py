@@ -26,10 +26,10 @@ def template_values(exported: ExportInput) -> dict[str, object]:
     pool_names: dict[str, None] = {}
     prints_floats = False
     for model in models:
-        pool_names |= dict.fromkeys(pool.name for pool in model.pools)
-        prints_floats = prints_floats or any(
-            tensor.is_float for tensor in model.outputs
-        )
+        for pool in model.pools:
+            pool_names[pool.name] = None
+        for tensor in model.outputs:
+            prints_floats = prints_floats or tensor.is_float
     return {
         "name": exported.name,
         "NAME": exported.name.upper(),
@@ -116,8 +116,7 @@ def model_values(
             const_pools.append(PoolValues(pool, macro, facts.scope))
     inputs = [_tensor(upper, tensor) for tensor in io.inputs]
     outputs = [_tensor(upper, tensor) for tensor in io.outputs]
-    # The buffers that the caller provides: none in the arena, and no whole input that
-    # is streamed.
+    # The caller provides no buffers in the arena, and none for a streamed input.
     buffers: list[TensorValues] = []
     if io.mode != "arena":
         buffers = outputs if io.stream_input_rows else inputs + outputs
