@@ -163,6 +163,7 @@ def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:
 def rounding_divide_by_pot(x: IntLike, exponent: IntLike) -> IntArray:
     """Return x / 2^exponent, halves rounded away from zero; exponent is in [0, 31]."""
     x64, e64 = _int32(x, "x"), np.asarray(exponent, np.int64)
+    # The shift rounds down. A remainder above half rounds up; so does a half of x >= 0.
     mask = (np.int64(1) << e64) - 1
     threshold = (mask >> 1) + (x64 < 0)
     return np.asarray((x64 >> e64) + ((x64 & mask) > threshold), np.int64)

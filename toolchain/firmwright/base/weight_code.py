@@ -58,6 +58,7 @@ def _assign_codes(counts: NDArray[np.int64]) -> tuple[list[int], dict[int, str]]
     values = np.arange(_VALUES)
     distance = np.abs((values - values[:, None] + 128) % _VALUES - 128)
     center = int(np.argmin(distance @ counts))
+    # In the order of their distance: center, center - 1, center + 1, center - 2, ...
     ranked = counts[(center + (values + 1) // 2 * (-1) ** values) % _VALUES]
     lengths, near, middle = _code_lengths(ranked)
     ends = [-(middle // 2), -(near // 2), near - near // 2, middle - middle // 2]
@@ -87,6 +88,9 @@ def _code_lengths(counts: NDArray[np.int64]) -> tuple[tuple[int, ...], int, int]
     before, near = np.concatenate([[0], np.cumsum(counts)]), np.arange(_VALUES + 1)
     best = 8 * int(before[-1]), (8, 8, 8, 8), _VALUES, _VALUES
     for a, b, c in combinations(range(1, _WORD), 3):
+        # A code of a bits takes the place of 2^(c-a) codes of c bits. When each value
+        # has a place, and `near` values have codes of a bits, `free` places are left;
+        # as many further values as possible have codes of b bits.
         free = 2**c - _VALUES - near * (2 ** (c - a) - 1)
         middle = np.minimum(near + np.maximum(free, 0) // (2 ** (c - b) - 1), _VALUES)
         bits = c * before[-1] - (c - b) * before[middle] - (b - a) * before[near]

@@ -296,9 +296,12 @@ class AccessTracer:
         total = int(steps_taken.sum())
         if total > EVENTS_MAX:
             raise UnknownAccessError
+        # Each lane becomes one lane per step: for two lanes with 2 and 3 steps, `index`
+        # is 0 0 1 1 1 and `step` is 0 1 0 1 2.
         index = np.repeat(np.arange(point.lanes), steps_taken)
         step = np.arange(total) - (np.cumsum(steps_taken) - steps_taken)[index]
         if ends:
+            # The steps after the first `ends` are the last ones of the loop.
             step = np.where(step < ends, step, step + (counts - steps_taken)[index])
         inner = point.select(index, self._names_below(node.body))
         start = first[index] if isinstance(first, np.ndarray) else first

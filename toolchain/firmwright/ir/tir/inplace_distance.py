@@ -108,6 +108,7 @@ def _per_channel_constraints(
 def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
     """Return the hull of the accesses at `order`, indices sorted by time."""
     log = log.select(order)
+    # At each access, of the writes up to it: the greatest end, and the least start.
     highest = np.maximum.accumulate(np.where(log.write, log.end, -_FAR))
     lowest = np.minimum.accumulate(np.where(log.write, log.start, _FAR))
     late = ~log.write & (highest > -_FAR)
@@ -138,6 +139,7 @@ def _single_bytes(log: AccessLog) -> AccessLog:
     sizes = log.end - log.start
     if int(sizes.sum()) > EVENTS_MAX:
         raise UnknownAccessError
+    # An access to 3 bytes from 8 becomes accesses to the bytes 8, 9 and 10.
     index = np.repeat(np.arange(len(sizes)), sizes)
     start = log.start[index] + np.arange(len(index)) - (np.cumsum(sizes) - sizes)[index]
     return AccessLog(log.time[index], start, start + 1, log.write[index])

@@ -116,6 +116,7 @@ class ExprCompiler:
         op = SCALAR_FUNCTIONS[node.op]
         result = op(x, y)
         estimate = op(np.asarray(x, np.float64), np.asarray(y, np.float64))
+        # A wrapped result is off by 2^64; the float is rounded by much less.
         bad = np.abs(result - estimate) > 2.0**62
         if runtime.is_any_active(bad, mask):
             raise self._overflow(node, "a value")

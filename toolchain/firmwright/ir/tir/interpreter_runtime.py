@@ -140,6 +140,7 @@ class TrackedView(View):
         assert pointer.shadow is not None
         if self.misaligned:  # rare, so it is not supported
             raise UndefinedReadError
+        # The marks of an element's bytes are read as one number, 0x01 in each byte.
         usable = len(pointer.shadow) // self.scale * self.scale
         self._marks: Array = pointer.shadow[:usable].view(f"u{self.scale}")
         self._pattern = int("01" * self.scale, 16)
@@ -380,6 +381,7 @@ def _copy_back(shared: Array, copy: Pointer, lanes: int) -> None:
     assert copy.shadow is not None
     written = copy.shadow.reshape(lanes, -1)[:, : len(shared)]
     values = copy.storage.reshape(lanes, -1)[:, : len(shared)]
+    # In reversed order, the first lane that wrote a byte is the last of all.
     last = lanes - 1 - np.argmax(written[::-1], axis=0)
     touched = written.any(axis=0)
     columns = np.arange(len(shared))

@@ -232,6 +232,7 @@ def _fits(windows: list[_OffsetRange], step: int, reach: int, modulus: int) -> b
     for window in windows:
         start = window.constant - windows[0].constant
         if modulus:
+            # Of the equal offsets modulo `modulus`, the nearest to 0.
             start = (start + modulus // 2) % modulus - modulus // 2
         least = greatest = start
         for factor, limits in window.inner:
@@ -242,4 +243,5 @@ def _fits(windows: list[_OffsetRange], step: int, reach: int, modulus: int) -> b
         low, high = min(low, least), max(high, greatest + window.width)
     if high - low > step:
         return False
+    # The ranges of the last iteration must not meet those of the first, a period later.
     return not modulus or reach - step + (high - low) <= modulus

@@ -413,6 +413,7 @@ class _OperationCounter:
 
 def _sample_range(depth: int) -> Samples:
     """Return points in [0, 1); those of all depths together cover the unit cube."""
+    # Multiples of an irrational number are spread evenly modulo 1.
     step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
     samples: Samples = ((np.arange(_SAMPLE_COUNT) + 0.5) * step) % 1.0
     return samples
