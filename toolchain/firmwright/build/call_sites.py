@@ -125,7 +125,7 @@ def _take(
 
 
 def _is_pointer_call(mnemonic: str, operands: str) -> bool:
-    """Return whether an instruction calls through a register (on Arm, or jumps)."""
+    """Return whether an instruction calls (on Arm also: jumps) through a register."""
     match mnemonic:
         case "blx":
             return True

@@ -81,7 +81,7 @@ def make_does_not_fit_error(
     *,
     board: str,
 ) -> DoesNotFitError:
-    """Return the error for a too large image, with the largest parts if known."""
+    """Return the error for an image that is too large, with its largest parts."""
     peak: list[tuple[str, int]] = []
     parts = []
     for overflow in overflows:

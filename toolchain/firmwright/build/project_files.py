@@ -14,7 +14,7 @@ from firmwright.build.zig_toolchain import zig_flags, zig_target
 
 _INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
-"""The attributes of a board with a driver, which are prefixes of drivers' files."""
+"""Board attributes that have a driver; the drivers' file names begin with them."""
 
 
 def project_files(

@@ -245,7 +245,7 @@ def _read_reserves(file: Path) -> JsonObject:
 def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
     """Return the reserve for the worst path, an exception, and a fault report.
 
-    The report takes place in half of it.
+    The fault report has half of the reserve.
 
     If the worst path is not known, the reserve is at least that of the board.
     """

@@ -9,7 +9,7 @@ _ALLOW = "or --allow-stack, if you know its depth"
 def check_stack(image: Image) -> None:
     """Raise DoesNotFitError if the worst path exceeds the reserve or has no bound.
 
-    A missing bound must be definite.
+    A path counts as unbounded only if that is definite.
     """
     stack = image.firmware_stack
     reserved = image.sizes.bytes_of("stack")

@@ -166,7 +166,7 @@ def _render_templates(
 ) -> Content:
     """Return the files of a folder of templates; NAME and VENDOR are replaced.
 
-    They are replaced in the paths.
+    Both are parts of the paths.
 
     `home` is the package that has the folder. `more` are further names that the
     templates know.
