@@ -1,9 +1,9 @@
 # ruff: noqa: INP001  # a script, not a package
 r"""Count the instructions of another system's image, and write a row of peers.csv.
 
-    python benchmarks/peers/measure_image.py IMAGE.elf --peer microTVM --core cortex-m4 \
-        --model kws_ref_model.tflite --source mlcommons/tiny_results_v1.0 \
-        --commit ... --how ...
+    python benchmarks/peers/measure_image.py IMAGE.elf --peer microTVM \
+        --core cortex-m4 --model kws_ref_model.tflite \
+        --source mlcommons/tiny_results_v1.0 --commit ... --how ...
 
 Build the image as its project describes, for the machine of --board (bare-metal, ends
 by semihosting) or, with --user, as a static Linux program for QEMU's user mode. It must
