@@ -1,6 +1,4 @@
-"""The ONNX frontend: `preprocess_model` completes a file, `import_onnx` converts it to
-a module.
-"""
+"""The ONNX frontend: `preprocess_model` completes a file, `import_onnx` converts it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,4 @@
-"""Evaluation of constant nodes by ONNX's reference, within limits on the inferred
-sizes.
-"""
+"""Evaluation of constant nodes by ONNX's reference, limited by inferred sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,9 +27,7 @@ _RANDOM: Final = (
     "RandomUniform",
     "RandomUniformLike",
 )
-"""Results differ from run to run; the importer of Dropout accepts it outside of
-training.
-"""
+"""Results differ from run to run; Dropout's importer accepts it outside of training."""
 _NEVER_FOLDED: Final = (
     "DequantizeLinear",
     "If",
@@ -41,9 +37,7 @@ _NEVER_FOLDED: Final = (
     *_RANDOM,
 )
 _SHAPE_ELEMENTS_MAX: Final = 4096
-"""Shape inference reads the values of inputs up to this size: shapes, sizes and
-counts.
-"""
+"""Shape inference reads input values (shapes, sizes, counts) up to this size."""
 
 
 @dataclass(slots=True)
@@ -55,8 +49,9 @@ class ConstantFolder:
     def fold(
         self, node: Message, opset: int, operands: QdqOperands
     ) -> list[OnnxValue] | None:
-        """Return the results, or None to import the node; NotSupportedError above the
-        limit.
+        """Return the results, or None to import the node.
+
+        Raise NotSupportedError above the limit.
         """
         inputs: dict[str, Array] = {}
         for name, operand in zip(node.input, operands, strict=True):
@@ -74,11 +69,10 @@ class ConstantFolder:
     ) -> list[Array] | None:
         if isinstance(node, SyntheticNode) or node.op_type in _NEVER_FOLDED:
             return None
-        # Operators on text include regular expressions, which may take time without
-        # bound.
-        if node.domain not in ("", "ai.onnx") or any(
-            x.dtype == object for x in inputs.values()
-        ):
+        if node.domain not in ("", "ai.onnx"):
+            return None
+        # Operators on text include regular expressions, which may take unbounded time.
+        if any(x.dtype == object for x in inputs.values()):
             return None
         sizes = _result_elements(node, opset, inputs)
         limit = scaled_limit(CONSTANT_ELEMENTS_MAX)
@@ -90,32 +84,29 @@ class ConstantFolder:
         if max(sizes, default=0) > FOLDED_ELEMENTS_MAX:
             return None
         results = _evaluate(node, opset, inputs)
-        if results is None or any(
-            array.size > FOLDED_ELEMENTS_MAX for array in results
-        ):
+        if results is None:
             return None
-        self.elements += sum(array.size for array in results)
+        counts = [array.size for array in results]
+        if max(counts, default=0) > FOLDED_ELEMENTS_MAX:
+            return None
+        self.elements += sum(counts)
         return results
 
 
 def _result_elements(
     node: Message, opset: int, inputs: Mapping[str, Array]
 ) -> list[int]:
-    """Return the element counts of the results as far as shape inference determines
-    them.
-    """
+    """Return the element counts of the results that shape inference determines."""
     onnx = onnx_package()
-    known = {name: x for name, x in inputs.items() if x.size <= _SHAPE_ELEMENTS_MAX}
-    others = [
-        onnx.helper.make_tensor_value_info(
-            name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
-        )
-        for name, x in inputs.items()
-        if name not in known
-    ]
-    tensors = [onnx.numpy_helper.from_array(x, name) for name, x in known.items()]
+    known, others = [], []
+    for name, x in inputs.items():
+        if x.size <= _SHAPE_ELEMENTS_MAX:
+            known.append(onnx.numpy_helper.from_array(x, name))
+        else:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+            others.append(onnx.helper.make_tensor_value_info(name, kind, x.shape))
     try:
-        model = _model(node, opset, others, tensors)
+        model = _model(node, opset, others, known)
         outputs = onnx.shape_inference.infer_shapes(model).graph.output
     except (
         RuntimeError,
@@ -125,10 +116,11 @@ def _result_elements(
         onnx.shape_inference.InferenceError,
     ):
         return []
-    shapes = [
-        [dim.dim_value for dim in out.type.tensor_type.shape.dim] for out in outputs
-    ]
-    return [prod(shape) for shape in shapes]
+    counts = []
+    for output in outputs:
+        shape = output.type.tensor_type.shape
+        counts.append(prod(dim.dim_value for dim in shape.dim))
+    return counts
 
 
 def _evaluate(
@@ -151,9 +143,12 @@ def _evaluate(
         AttributeError,
     ):
         return None
-    if any(not isinstance(item, np.ndarray | np.generic) for item in results):
-        return None
-    return [np.asarray(item) for item in results]
+    arrays: list[Array] = []
+    for item in results:
+        if not isinstance(item, np.ndarray | np.generic):
+            return None
+        arrays.append(np.asarray(item))
+    return arrays
 
 
 def _model(
@@ -163,11 +158,8 @@ def _model(
     initializers: list[Message] | None = None,
 ) -> Message:
     onnx = onnx_package()
-    outputs = [
-        onnx.helper.make_value_info(name, onnx.TypeProto())
-        for name in node.output
-        if name
-    ]
+    names = filter(None, node.output)
+    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in names]
     graph = onnx.helper.make_graph(
         [node], "folded", inputs, outputs, initializers or []
     )

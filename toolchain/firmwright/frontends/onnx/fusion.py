@@ -31,9 +31,7 @@ _ACTIVATIONS: tuple[Activation, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A node and the next QuantizeLinear; `bounds` are those of a Relu or Clip, or
-    infinite.
-    """
+    """A node and its QuantizeLinear; `bounds` are a Relu's or Clip's, or infinite."""
 
     c: NodeContext
     operands: QdqOperands
@@ -55,25 +53,23 @@ class Fusion:
 
     @property
     def uses_integer_kernel(self) -> bool:
-        """Return whether ONNX Runtime has an integer kernel for these types and
-        limits.
-        """
-        types = {
-            x.integer_type if isinstance(x, DequantizedValue) else ""
-            for x in self.operands
-        }
+        """Return whether ONNX Runtime has an integer kernel for types and limits."""
+        types: set[str] = set()
+        for operand in self.operands:
+            if isinstance(operand, DequantizedValue):
+                types.add(operand.integer_type)
+            else:
+                types.add("")
         same = types == {self.target.integer_type} and not self.target.by_reciprocal
         return same and self.activation == "none"
 
     @property
     def uses_scalar_integer_kernel(self) -> bool:
-        """Return whether there is an integer kernel that takes only scalar scales (Add,
-        Mul).
-        """
-        scalar = all(
-            isinstance(x, DequantizedValue) and x.is_scalar for x in self.operands
-        )
-        return scalar and self.target.is_scalar and self.uses_integer_kernel
+        """Return whether an integer kernel for scalar scales (Add, Mul) applies."""
+        for operand in self.operands:
+            if not isinstance(operand, DequantizedValue) or not operand.is_scalar:
+                return False
+        return self.target.is_scalar and self.uses_integer_kernel
 
     @property
     def x(self) -> Value | None:
@@ -82,34 +78,33 @@ class Fusion:
 
     def constant_operands(self) -> tuple[ConstantValue | None, ...] | None:
         """Return the operands after the first, or None if they are not all constant."""
-        rest = self.operands[1:]
-        constants = tuple(x for x in rest if x is None or isinstance(x, ConstantValue))
-        return constants if len(constants) == len(rest) else None
+        constants: list[ConstantValue | None] = []
+        for operand in self.operands[1:]:
+            if not isinstance(operand, ConstantValue | None):
+                return None
+            constants.append(operand)
+        return tuple(constants)
 
 
 FusionRule: TypeAlias = Callable[[Fusion], OnnxValue | None]
 
 
 def quantized_input(operand: QdqValue | None) -> Value | None:
-    if isinstance(operand, DequantizedValue) and isinstance(
-        operand.source, QuantizedValue
-    ):
-        return operand.source.value
-    return None
+    if not isinstance(operand, DequantizedValue):
+        return None
+    source = operand.source
+    return source.value if isinstance(source, QuantizedValue) else None
 
 
 def dequantized_constant(operand: QdqValue | None) -> ConstantValue | None:
-    if isinstance(operand, DequantizedValue) and isinstance(
-        operand.source, ConstantValue
-    ):
-        return operand.source
-    return None
+    if not isinstance(operand, DequantizedValue):
+        return None
+    source = operand.source
+    return source if isinstance(source, ConstantValue) else None
 
 
 def check_gemm_bias(c: NodeContext, operands: QdqOperands) -> None:
-    """Refuse a bias that ONNX Runtime's QGemm takes as it is, whatever its scale or
-    zero point.
-    """
+    """Refuse a bias whose scale or zero point ONNX Runtime's QGemm would ignore."""
     x, w, bias = (*operands, None, None)[:3]
     constant = dequantized_constant(bias)
     if constant is None or constant.array.dtype != np.int32:
@@ -118,19 +113,16 @@ def check_gemm_bias(c: NodeContext, operands: QdqOperands) -> None:
         return  # computed in floats
     steps = np.ones(1, np.float32)
     for item in (x, w):
-        if not isinstance(item, DequantizedValue) or item.integer_type not in (
-            "int8",
-            "uint8",
-        ):
+        if not isinstance(item, DequantizedValue):
             return
-        source = (
-            item.source.value
-            if isinstance(item.source, QuantizedValue)
-            else item.source
-        )
-        steps = steps * np.array(quantization_of(source).scales, np.float32)
+        if item.integer_type not in ("int8", "uint8"):
+            return
+        source = item.source
+        stored = source.value if isinstance(source, QuantizedValue) else source
+        steps = steps * np.array(quantization_of(stored).scales, np.float32)
     own = quantization_of(constant)
-    if not np.allclose(own.scales, steps, rtol=1e-5, atol=0) or any(own.zero_points):
+    has_these_steps = np.allclose(own.scales, steps, rtol=1e-5, atol=0)
+    if not has_these_steps or any(own.zero_points):
         raise NotSupportedError(
             "a bias in other steps than input scale times weight scale, or with a zero "
             "point, which ONNX Runtime ignores; quantize the bias with that scale, or "

@@ -77,9 +77,7 @@ def _odd_by_even(
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    """Evaluate a polynomial whose coefficients start with the highest power, by
-    Horner's rule.
-    """
+    """Evaluate a polynomial, coefficients of high powers first, by Horner's rule."""
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         total = fused_multiply_add(total, x, np.full_like(x, coefficient))

@@ -1,6 +1,4 @@
-"""Completion of an ONNX file: shapes, fixed inputs, data in its folder, class
-labels.
-"""
+"""Completion of an ONNX file: shapes, fixed inputs, external data, class labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +14,7 @@ from firmwright.frontends.onnx.reader import parse_model
 
 @dataclass(frozen=True, slots=True)
 class ModelOverrides:
-    """The user's shapes of inputs, and their constants (`bindings`: arrays or flat
-    tuples).
-    """
+    """The user's input shapes and constants (`bindings`: arrays or flat tuples)."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bindings: Mapping[str, Array | tuple[float, ...]] = field(default_factory=dict)
@@ -55,24 +51,36 @@ def preprocess_model(
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
-        dims = tensor.shape.dim
-        declared = [
-            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
-            for dim in dims
-        ]
-        pairs = zip(declared, shape, strict=False)
-        if len(declared) != len(shape) or any(n not in (None, m) for n, m in pairs):
+        declared = _declared_sizes(tensor.shape)
+        if not _is_compatible(declared, shape):
             shown = ",".join("?" if n is None else str(n) for n in declared)
-            raise UsageError(
-                f"--input-shape {info.name}={','.join(map(str, shape))} contradicts the"
-                f" model, where it is {shown}.",
-                where=file,
+            wanted = ",".join(map(str, shape))
+            what = (
+                f"--input-shape {info.name}={wanted} contradicts the model, where it "
+                f"is {shown}."
             )
+            raise UsageError(what, where=file)
     tensor.shape.Clear()
     for size in shape:
         tensor.shape.dim.add().dim_value = size
     if not shape:
         tensor.shape.SetInParent()
+
+
+def _declared_sizes(shape: Message) -> list[int | None]:
+    """Return the sizes of the axes, None for those that are not fixed."""
+    sizes: list[int | None] = []
+    for dim in shape.dim:
+        is_fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+        sizes.append(dim.dim_value if is_fixed else None)
+    return sizes
+
+
+def _is_compatible(declared: Sequence[int | None], shape: Sequence[int]) -> bool:
+    if len(declared) != len(shape):
+        return False
+    pairs = zip(declared, shape, strict=True)
+    return all(known in (None, size) for known, size in pairs)
 
 
 def _fix_input(
@@ -82,10 +90,9 @@ def _fix_input(
     kind = np.dtype(dtype_name(tensor.elem_type))
     if isinstance(values, tuple):
         sizes = [dim.dim_value for dim in tensor.shape.dim]
+        wanted = sizes if 0 not in sizes else -1
         try:
-            array = (
-                np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
-            )
+            array = np.array(values).astype(kind).reshape(wanted)
         except ValueError as error:
             what = (
                 f"{len(values)} values are bound to {info.name!r}, which has the shape "
@@ -100,31 +107,30 @@ def _fix_input(
                 f"{kind}."
             )
             raise UsageError(what, where=file)
-    model.graph.initializer.append(
-        onnx_package().numpy_helper.from_array(array, info.name)
-    )
+    constant = onnx_package().numpy_helper.from_array(array, info.name)
+    model.graph.initializer.append(constant)
     # Before version 4 of the format, an initializer is an input, too.
     if model.ir_version >= 4:
         model.graph.input.remove(info)
 
 
 def _external_tensors(message: Message) -> Iterator[Message]:
-    """Yield the tensors with data in other files: initializers, attributes, also of
-    subgraphs.
-    """
+    """Yield the tensors with data in other files, also of attributes and subgraphs."""
     if message.DESCRIPTOR.name == "TensorProto":
         if message.data_location == onnx_package().TensorProto.EXTERNAL:
             yield message
         return
     for entry, value in message.ListFields():
         if entry.message_type is not None:
-            for item in value if isinstance(value, Sequence) else (value,):
+            items = value if isinstance(value, Sequence) else (value,)
+            for item in items:
                 yield from _external_tensors(item)
 
 
 def _is_file_in(folder: Path, location: str) -> bool:
-    """Check for a regular file of the folder itself: no link that leaves it, no pipe or
-    device.
+    """Check for a regular file of the folder itself.
+
+    It is no link that leaves the folder, no pipe and no device.
     """
     path = (folder / location).resolve()
     return (
@@ -150,9 +156,8 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
     try:
         with (folder / location).open("rb") as stream:
             stream.seek(int(entries.get("offset", "0")))
-            tensor.raw_data = stream.read(
-                int(entries["length"]) if "length" in entries else -1
-            )
+            # Without a length, the data go up to the end of the file.
+            tensor.raw_data = stream.read(int(entries.get("length", "-1")))
     except (OSError, ValueError) as error:
         what = f"the data of {tensor.name!r} cannot be read: {error}."
         hint = "keep the file in the model's folder."
@@ -165,25 +170,29 @@ _NAMES = "classlabels_strings"
 
 
 def _has_class_labels(model: Message) -> bool:
-    return any(
-        node.op_type == "ZipMap" or any(item.name == _NAMES for item in node.attribute)
-        for node in model.graph.node
-        if node.domain == "ai.onnx.ml"
-    )
+    for node in model.graph.node:
+        if node.domain == "ai.onnx.ml":
+            attributes = [item.name for item in node.attribute]
+            if node.op_type == "ZipMap" or _NAMES in attributes:
+                return True
+    return False
 
 
 def _strip_class_labels(model: Message) -> None:
     """Remove ZipMap nodes and replace string labels by class indices, in place."""
     graph, onnx = model.graph, onnx_package()
-    for node in [node for node in graph.node if node.op_type == "ZipMap"]:
-        graph.node.remove(node)
-        _replace_output(graph, node.output[0], node.input[0])
+    for node in list(graph.node):
+        if node.op_type == "ZipMap":
+            graph.node.remove(node)
+            _replace_output(graph, node.output[0], node.input[0])
     for node in graph.node:
-        for item in [item for item in node.attribute if item.name == _NAMES]:
-            name = (
-                "classlabels_int64s" if "Tree" in node.op_type else "classlabels_ints"
-            )
-            places = onnx.helper.make_attribute(name, list(range(len(item.strings))))
+        is_tree = "Tree" in node.op_type
+        name = "classlabels_int64s" if is_tree else "classlabels_ints"
+        for item in list(node.attribute):
+            if item.name != _NAMES:
+                continue
+            count = len(item.strings)
+            places = onnx.helper.make_attribute(name, list(range(count)))
             node.attribute.remove(item)
             node.attribute.append(places)
     for output in graph.output:
@@ -193,11 +202,14 @@ def _strip_class_labels(model: Message) -> None:
 
 def _replace_output(graph: Message, name: str, source: str) -> None:
     onnx = onnx_package()
+    kind = onnx.TensorProto.FLOAT
     for output in graph.output:
         if output.name == name:
-            output.CopyFrom(
-                onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-            )
+            output.CopyFrom(onnx.helper.make_tensor_value_info(name, kind, None))
+
+    def renamed(item: str) -> str:
+        return name if item == source else item
+
     for node in graph.node:
-        node.output[:] = [name if item == source else item for item in node.output]
-        node.input[:] = [name if item == source else item for item in node.input]
+        node.output[:] = list(map(renamed, node.output))
+        node.input[:] = list(map(renamed, node.input))

@@ -1,5 +1,6 @@
-"""The optional package `onnx`, loaded on first use; types are named as in
-base/dtypes.py.
+"""The optional package `onnx`, loaded on first use; names of types are ours.
+
+They are those of base/dtypes.py.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, ToolMissingError, UsageError
 
 Message: TypeAlias = Any
-"""A protobuf message; message classes are built at run time, so their fields have no
-types.
-"""
+"""A protobuf message; its class is built at run time, so its fields have no types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +25,7 @@ class SyntheticAttribute:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticNode:
-    """A node that another frontend made, without the package; in place of a
-    NodeProto.
-    """
+    """A node that another frontend made without the package, in place of NodeProto."""
 
     op_type: str
     input: tuple[str, ...]
@@ -71,8 +68,9 @@ def dtype_code(name: str) -> int:
 
 
 def tensor_array(tensor: Message) -> Array:
-    """Return a TensorProto's values, strings as bytes; raise UsageError for external
-    data.
+    """Return a TensorProto's values, strings as bytes.
+
+    Raise UsageError if they are in another file.
     """
     if tensor.data_location == onnx_package().TensorProto.EXTERNAL:
         what = f"the data of {tensor.name!r} are in another file."
@@ -81,9 +79,7 @@ def tensor_array(tensor: Message) -> Array:
 
 
 def attribute_value(message: Message) -> Any:
-    """Return an attribute's value: a number, str, tuple, array, or an unchanged
-    GraphProto.
-    """
+    """Return a number, str, tuple or array, or a GraphProto as it is."""
     if isinstance(message, SyntheticAttribute):
         return message.value
     kinds = onnx_package().AttributeProto
@@ -93,20 +89,22 @@ def attribute_value(message: Message) -> Any:
         case kinds.INT:
             return int(message.i)
         case kinds.STRING:
-            return message.s.decode("utf-8", "backslashreplace")
+            return _text(message.s)
         case kinds.FLOATS:
             return tuple(float(np.float32(value)) for value in message.floats)
         case kinds.INTS:
-            return tuple(int(value) for value in message.ints)
+            return tuple(map(int, message.ints))
         case kinds.STRINGS:
-            return tuple(
-                value.decode("utf-8", "backslashreplace") for value in message.strings
-            )
+            return tuple(map(_text, message.strings))
         case kinds.TENSOR:
             return tensor_array(message.t)
         case kinds.GRAPH:
             return message.g
     raise NotSupportedError(f"an attribute {message.name} of an unknown kind")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
 
 
 def quoted_name(node: Message) -> str:

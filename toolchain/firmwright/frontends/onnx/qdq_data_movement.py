@@ -1,5 +1,6 @@
-"""Operators between DequantizeLinear and QuantizeLinear that copy elements: they move
-integers.
+"""Operators that copy elements, between DequantizeLinear and QuantizeLinear.
+
+They move the integers.
 """
 
 from dataclasses import replace
@@ -48,9 +49,7 @@ _PROPAGATING_OPERATORS = frozenset(
         "Unsqueeze",
     }
 )
-"""Operators that ONNX Runtime computes on integers even if no QuantizeLinear
-follows.
-"""
+"""Operators that ONNX Runtime computes on integers even without a QuantizeLinear."""
 
 
 def fuse_data_movement(
@@ -69,9 +68,10 @@ def fuse_data_movement(
     for item in operands:
         if isinstance(item, QuantizedValue):
             return None
-        tensors.append(
-            quantized_input(item) if isinstance(item, DequantizedValue) else item
-        )
+        if isinstance(item, DequantizedValue):
+            tensors.append(quantized_input(item))
+        else:
+            tensors.append(item)
     if c.node.op_type == "Pad":
         tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
     moved = importer(replace(c, inputs=tuple(tensors)))
@@ -79,10 +79,11 @@ def fuse_data_movement(
         [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
     )
     kind = reals[0].integer_type if c.node.op_type in _PROPAGATING_OPERATORS else ""
-    stored = (
-        QuantizedValue(c.emit.value(item), sources[0].is_unsigned) for item in results
-    )
-    return [DequantizedValue(value, kind, reals[0].is_scalar) for value in stored]
+    dequantized: list[DequantizedValue] = []
+    for tensor in results:
+        stored = QuantizedValue(c.emit.value(tensor), sources[0].is_unsigned)
+        dequantized.append(DequantizedValue(stored, kind, reals[0].is_scalar))
+    return dequantized
 
 
 def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
@@ -92,10 +93,11 @@ def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
             return bool(c.attr("mode", "nearest") == "nearest" and not crops)
         case "Pad":
             value = operands[2] if len(operands) > 2 else None
-            zero = value is None or (
-                isinstance(value, ConstantValue) and not value.array.any()
-            )
-            return zero and c.attr("mode", "constant") == "constant"
+            if isinstance(value, ConstantValue):
+                is_zero = not value.array.any()
+            else:
+                is_zero = value is None
+            return is_zero and c.attr("mode", "constant") == "constant"
         case "MaxPool" | "Dropout":
             return len([n for n in c.outputs if n]) == 1
     return True

@@ -1,6 +1,4 @@
-"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer
-operators.
-"""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear to integer ones."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -55,24 +53,17 @@ _BIAS_ERROR_MAX = 1 / 128
 
 
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Return weights with one zero point and scales per tensor or along `axis`, else
-    None.
-    """
+    """Return weights with one zero point and scales per tensor or `axis`, else None."""
     weights = dequantized_constant(operand)
     if weights is None or weights.array.dtype != np.int8:
         return None
     quant = quantization_of(weights)
-    return (
-        weights
-        if len({*quant.zero_points}) == 1 and quant.axis in (None, axis)
-        else None
-    )
+    is_supported = len({*quant.zero_points}) == 1 and quant.axis in (None, axis)
+    return weights if is_supported else None
 
 
 def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
-    """Emit a convolution; the output channels are on `axis` of the weights, 1 if
-    transposed.
-    """
+    """Emit a convolution; `axis` of the weights is its outputs' (1 if transposed)."""
     x, w = f.x, _int8_weights(f.operands[1], axis)
     if x is None or w is None or len(x.type.shape) != w.array.ndim:
         return None
@@ -95,17 +86,12 @@ def _fuse_conv_nd(
     emit, quant, target = f.c.emit, quantization_of(w), f.target
     centered = emit.expression(f"int32(a) - {quantization_of(x).zero_point}", x)
     weights = w.array.astype(np.int32) - quant.zero_points[0]
-    total = conv.emit_conv_nd(
-        f.c,
-        window,
-        centered,
-        replace(w, array=weights, quantization=None),
-        replace(bias, quantization=None),
-    )
+    filters = replace(w, array=weights, quantization=None)
+    addend = replace(bias, quantization=None)
+    total = conv.emit_conv_nd(f.c, window, centered, filters, addend)
     steps = np.array(quant.scales, np.float32) * np.float32(quantization_of(x).scale)
-    factors = emit.const(
-        (steps / np.float32(target.scale)).reshape(-1, *(1,) * len(window.size))
-    )
+    per_channel = (-1, *(1,) * len(window.size))
+    factors = emit.const((steps / np.float32(target.scale)).reshape(per_channel))
     low, high = f.limits
     rounded = f"rint(float32(a) * b) + {float(target.zero_point)!r}"
     formula = f"int8(min(max({rounded}, {float(low)!r}), {float(high)!r}))"
@@ -123,17 +109,14 @@ def _int32_bias(
     """
     operand = f.operands[2] if len(f.operands) > 2 else None
     channels = w.shape[axis]
-    steps = np.array(quantization_of(w).scales, np.float32) * np.float32(
-        quantization_of(x).scale
-    )
+    x_scale = np.float32(quantization_of(x).scale)
+    steps = np.array(quantization_of(w).scales, np.float32) * x_scale
     scales = tuple(float(step) for step in steps)
-    quantization = Quantization(
-        scales, (0,) * len(scales), None if len(scales) == 1 else 0
-    )
+    scale_axis = None if len(scales) == 1 else 0
+    quantization = Quantization(scales, (0,) * len(scales), scale_axis)
     if operand is None:
-        return ConstantValue(
-            np.zeros(channels, np.int32), f"{w.name}/bias", quantization
-        )
+        zeros = np.zeros(channels, np.int32)
+        return ConstantValue(zeros, f"{w.name}/bias", quantization)
     constant = dequantized_constant(operand)
     if constant is not None:
         quant = quantization_of(constant)
@@ -143,26 +126,27 @@ def _int32_bias(
             rtol=1e-5,
         )
         if is_same and not any(quant.zero_points):
-            return ConstantValue(
-                constant.array.reshape(-1), constant.name, quantization
-            )
+            array = constant.array.reshape(-1)
+            return ConstantValue(array, constant.name, quantization)
     first = f.operands[0]
-    if isinstance(first, DequantizedValue) and not (
-        first.integer_type or f.target.by_reciprocal
-    ):
-        return None  # ONNX Runtime rounds no float bias of a layer that it computes in floats
+    if isinstance(first, DequantizedValue):
+        is_rounded = first.integer_type or f.target.by_reciprocal
+        if not is_rounded:
+            # ONNX Runtime rounds no float bias of a layer that it computes in floats.
+            return None
     if isinstance(operand, ConstantValue) and operand.array.size == channels:
         exact = operand.array.reshape(-1) / steps
         whole = np.rint(exact)
         error = np.abs((whole - exact) * steps / f.target.scale).max(initial=0)
         is_near = error <= _BIAS_ERROR_MAX or not f.target.by_reciprocal
-        if np.abs(whole).max(initial=0) >= 1 << 31 and not f.target.by_reciprocal:
+        largest = np.abs(whole).max(initial=0)
+        if largest >= 1 << 31 and not f.target.by_reciprocal:
             raise IntegerKernelError(
                 "a bias beyond 32 bits in steps of input scale times weight scale, "
                 "which ONNX Runtime saturates; calibrate with data that give this "
                 "input a larger scale, or leave the layer in floats"
             )
-        if np.abs(whole).max(initial=0) < 1 << 30 and is_near:
+        if largest < 1 << 30 and is_near:
             return ConstantValue(whole.astype(np.int32), operand.name, quantization)
     return None
 
@@ -193,9 +177,9 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue | None:
-    y: OnnxValue | None = quantized_input(f.operands[1]) or _int8_weights(
-        f.operands[1], -1
-    )
+    y: OnnxValue | None = quantized_input(f.operands[1])
+    if y is None:
+        y = _int8_weights(f.operands[1], -1)
     if y is None or len(y.shape) < 2 or len(f.operands) > 2:
         return None
     attrs = BatchMatmulAttrs(adj_x=False, adj_y=transposed)
@@ -209,28 +193,21 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
         if value is not None:
             operands.append(value)
         elif constant is not None:
-            if (
-                constant.array.dtype != np.int8
-                or quantization_of(constant).axis is not None
-            ):
+            if constant.array.dtype != np.int8:
+                return None
+            if quantization_of(constant).axis is not None:
                 return None
             operands.append(constant)
     if len(operands) != 2:
         return None
     a, b = operands
+    repeated = is_repeated(a.shape, b.shape)
     pair = BinaryOperands(
-        quantization_of(a),
-        quantization_of(b),
-        f.target,
-        *f.limits,
-        is_repeated(a.shape, b.shape),
+        quantization_of(a), quantization_of(b), f.target, *f.limits, repeated
     )
     fitted = _fit_binary(f, pair, a, b)
-    if (
-        fitted is not None
-        or f.c.node.op_type == "Sub"
-        or not f.uses_scalar_integer_kernel
-    ):
+    may_use_floats = f.c.node.op_type == "Sub" or not f.uses_scalar_integer_kernel
+    if fitted is not None or may_use_floats:
         return fitted
     is_product = f.c.node.op_type == "Mul"
     formula = product_formula(pair) if is_product else sum_formula(pair, sums(pair))
@@ -243,16 +220,13 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
 def _fit_binary(
     f: Fusion, pair: BinaryOperands, a: Value | ConstantValue, b: Value | ConstantValue
 ) -> OnnxValue | None:
-    """Emit a call of integer arithmetic with ONNX Runtime's results; None if there is
-    none.
-    """
+    """Emit integer arithmetic with ONNX Runtime's results; None if there is none."""
     op, result = f.c.node.op_type, f.target.type
     if op == "Mul":
-        results = (
-            products(pair)
-            if f.uses_scalar_integer_kernel
-            else in_floats(pair, np.multiply)
-        )
+        if f.uses_scalar_integer_kernel:
+            results = products(pair)
+        else:
+            results = in_floats(pair, np.multiply)
         product = fit_product(pair, results)
         if product is None:
             return None
@@ -279,23 +253,19 @@ def _fuse_mean(f: Fusion) -> OnnxValue | None:
 
 def _fuse_reduction(op: str, f: Fusion) -> OnnxValue | None:
     x, constants = f.x, f.constant_operands()
-    axes = (
-        x
-        and constants is not None
-        and reduction_axes(replace(f.c, inputs=(x, *constants)))
-    )
-    if x is None or not axes:
+    if x is None or constants is None:
         return None
+    axes = reduction_axes(replace(f.c, inputs=(x, *constants)))
+    if not axes:
+        return None
+    keep = bool(f.c.attr("keepdims", 1))
     order = () if f.target.by_reciprocal else tuple(range(len(x.type.shape)))
-    attrs = AxesAttrs(
-        axes=axes, keep_dims=bool(f.c.attr("keepdims", 1)), float_order=order
-    )
+    attrs = AxesAttrs(axes=axes, keep_dims=keep, float_order=order)
     return f.c.emit.call(op, x, attrs=attrs, result=f.target.type)
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
-    """Pool as QLinearAveragePool does: a window over the whole input is a mean of
-    integers.
+    """Pool as QLinearAveragePool does: a window over the whole input adds integers.
 
     Others add float32, whose order decides ties, and add the zero point before
     rounding.
@@ -309,18 +279,12 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
         return _fuse_mean(f)
     quant, offset = quantization_of(x), UNSIGNED_OFFSET * target.is_unsigned
     check_range(float(np.abs(target.steps(every_value(x))).max()))
-    return pooling.emit_pool(
-        "average",
-        c,
-        window,
-        target.type,
-        term=f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}",
-        final=(
-            f"int8(min(max(rint(a / {target.scale!r} + "
-            f"{float(target.zero_point + offset)!r}) - {float(offset)!r}, "
-            f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
-        ),
-    )
+    term = f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}"
+    zero = float(target.zero_point + offset)
+    rounded = f"rint(a / {target.scale!r} + {zero!r}) - {float(offset)!r}"
+    low, high = float(INT8.min), float(INT8.max)
+    final = f"int8(min(max({rounded}, {low!r}), {high!r}))"
+    return pooling.emit_pool("average", c, window, target.type, term=term, final=final)
 
 
 def _fuse_resize(f: Fusion) -> OnnxValue | None:
@@ -334,16 +298,16 @@ def _fuse_resize(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_concat(f: Fusion) -> OnnxValue | None:
-    values = [
-        value for item in f.operands if (value := quantized_input(item)) is not None
-    ]
-    if len(values) != len(f.operands):
-        return None
+    values: list[Value] = []
+    for item in f.operands:
+        value = quantized_input(item)
+        if value is None:
+            return None
+        values.append(value)
     axis = int(f.c.attr("axis")) % len(values[0].type.shape)
     same = [requantize_by_lut(f.c, value, f.target) for value in values]
-    return f.c.emit.call(
-        "concatenation", *same, attrs=AxisAttrs(axis=axis), result=f.target.type
-    )
+    attrs = AxisAttrs(axis=axis)
+    return f.c.emit.call("concatenation", *same, attrs=attrs, result=f.target.type)
 
 
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
@@ -395,9 +359,7 @@ _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def try_fuse(f: Fusion) -> OnnxValue | None:
-    """Apply the node's fusion rule; return None if the integer operator does not
-    support it.
-    """
+    """Apply the node's fusion rule; return None if its integer operator cannot."""
     before, op = len(f.c.emit.calls), f.c.node.op_type
     try:
         result = FUSION_RULES[op](f)
@@ -410,7 +372,7 @@ def try_fuse(f: Fusion) -> OnnxValue | None:
         return result
     if op in _LAYERS and f.activation and f.c.emit.calls[-1].op != "batch_matmul":
         return result
-    table = np.clip(np.arange(INT8.min, INT8.max + 1), *f.limits).astype(np.int8)
-    return f.c.emit.call(
-        "byte_table", result, f.c.emit.const(table, "limits"), result=f.target.type
-    )
+    every = np.arange(INT8.min, INT8.max + 1)
+    limited = np.clip(every, *f.limits).astype(np.int8)
+    table = f.c.emit.const(limited, "limits")
+    return f.c.emit.call("byte_table", result, table, result=f.target.type)
