@@ -54,9 +54,8 @@ class _Expansion:
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()
-        self.nodes.append(
-            protobuf.onnx_package().helper.make_node(op, operands, [name], **attrs)
-        )
+        helper = protobuf.onnx_package().helper
+        self.nodes.append(helper.make_node(op, operands, [name], **attrs))
         return name
 
     def number(self, value: float) -> str:
@@ -64,9 +63,8 @@ class _Expansion:
 
     def dequantize(self, first: int, **attrs: Any) -> str:
         """Dequantize the inputs (values, scale, zero point) from index `first`."""
-        return self.emit(
-            "DequantizeLinear", *self.inputs(first, first + 1, first + 2), **attrs
-        )
+        operands = self.inputs(first, first + 1, first + 2)
+        return self.emit("DequantizeLinear", *operands, **attrs)
 
     def quantize(self, x: str, first: int, result: str) -> str:
         """Quantize x by the inputs (scale, zero point) from index `first`."""
@@ -77,25 +75,22 @@ class _Expansion:
         return self.emit("QuantizeLinear", x, scale, zero, result=result)
 
     def channels_first(self, compute: Callable[[str, str], str]) -> None:
-        """Define the output by `compute(input 0, result's name)`, for data with
-        channels first.
-        """
+        """Define the output by `compute(input 0, result's name)`, channels first."""
         (x,) = self.inputs(0)
         if not self.attrs.get("channels_last", 0):
             compute(x, self.output())
             return
         rank = len(self.attrs.get("kernel_shape", (0, 0))) + 2
-        y = compute(
-            self.emit("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)]), ""
-        )
+        moved = self.emit("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+        y = compute(moved, "")
         self.emit("Transpose", y, perm=[0, *range(2, rank), 1], result=self.output())
 
     def activate(self, x: str) -> None:
         op = self.attrs.get("activation") or "Identity"
-        letters = [self.attrs.get(f"activation_{name}") for name in ("alpha", "beta")]
-        values = self.attrs.get("activation_params") or [
-            v for v in letters if v is not None
-        ]
+        values = self.attrs.get("activation_params")
+        if not values:
+            alpha, beta = map(self.attrs.get, ("activation_alpha", "activation_beta"))
+            values = [value for value in (alpha, beta) if value is not None]
         limits = map(self.number, values if op == "Clip" else ())
         names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(op, ())
         attrs = dict(zip(names, values, strict=False))
@@ -110,9 +105,7 @@ _Rule: TypeAlias = Callable[[_Expansion], object]
 def _qlinear(
     op: str, operands: Sequence[int], e: _Expansion, keep: Sequence[str] = ()
 ) -> None:
-    """Compute floats from the quantized `operands`, which scale and zero point
-    follow.
-    """
+    """Compute floats from `operands`, each followed by its scale and zero point."""
     y = e.emit(op, *map(e.dequantize, operands), keep=keep)
     e.quantize(y, operands[-1] + 3, e.output())
 
@@ -159,10 +152,8 @@ def _qlinear_softmax(e: _Expansion) -> None:
 
 
 def _qgemm(e: _Expansion) -> None:
-    operands = [
-        e.dequantize(0),
-        e.dequantize(3, axis=0 if e.attrs.get("transB", 0) else 1),
-    ]
+    axis = 0 if e.attrs.get("transB", 0) else 1
+    operands = [e.dequantize(0), e.dequantize(3, axis=axis)]
     if all(e.inputs(6)):
         scale = e.emit("Mul", *e.inputs(1, 4))
         if e.attrs.get("alpha", 1.0) != 1:
@@ -170,7 +161,8 @@ def _qgemm(e: _Expansion) -> None:
         operands.append(e.emit("DequantizeLinear", *e.inputs(6), scale, axis=-1))
     is_float = not all(e.inputs(7))
     keep = ("alpha", "transA", "transB")
-    y = e.emit("Gemm", *operands, keep=keep, result=e.output() if is_float else "")
+    result = e.output() if is_float else ""
+    y = e.emit("Gemm", *operands, keep=keep, result=result)
     if not is_float:
         e.quantize(y, 7, e.output())
 
@@ -192,9 +184,7 @@ def _renamed(e: _Expansion, op: str, inputs: Sequence[str]) -> Message:
 def _integer_matmul(
     e: _Expansion, operands: Sequence[str], scales: Sequence[str], bias: str
 ) -> None:
-    """Multiply integers (a, b, zero points of a and b), then by the scales; add the
-    bias.
-    """
+    """Multiply integers (a, b, zero points of a and b) and scales; add the bias."""
     total = e.emit("MatMulInteger", *operands)
     total = e.emit("Cast", total, to=protobuf.dtype_code("float32"))
     y = e.emit("Mul", total, e.emit("Mul", *scales), result="" if bias else e.output())
@@ -203,13 +193,11 @@ def _integer_matmul(
 
 
 def _dynamic_quantize_matmul(e: _Expansion) -> None:
-    a, scale, zero = (
-        f"{e.output()}/{part}" for part in ("a", "a_scale", "a_zero_point")
-    )
-    helper = protobuf.onnx_package().helper
-    e.nodes.append(
-        helper.make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero])
-    )
+    stem = e.output()
+    a, scale, zero = f"{stem}/a", f"{stem}/a_scale", f"{stem}/a_zero_point"
+    make_node = protobuf.onnx_package().helper.make_node
+    node = make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero])
+    e.nodes.append(node)
     b, b_scale, b_zero, bias = e.inputs(1, 2, 3, 4)
     _integer_matmul(e, [a, b, zero, b_zero], [scale, b_scale], bias)
 
@@ -240,14 +228,8 @@ def _skip_normalization(op: str, bias: int, e: _Expansion) -> None:
     if biases:
         total = e.emit("Add", total, *biases, result=e.output(3))
     shift = e.inputs(3) if op == "LayerNormalization" else []
-    e.emit(
-        op,
-        total,
-        scale,
-        *shift,
-        result=e.output(),
-        epsilon=e.attrs.get("epsilon", 1e-12),
-    )
+    epsilon = e.attrs.get("epsilon", 1e-12)
+    e.emit(op, total, scale, *shift, result=e.output(), epsilon=epsilon)
 
 
 def _embed_layer_normalization(e: _Expansion) -> None:
@@ -255,12 +237,13 @@ def _embed_layer_normalization(e: _Expansion) -> None:
         *range(9)
     )
     if not indices:
-        axis, step = (e.emit("Constant", value_int=value) for value in (1, 1))
+        axis = e.emit("Constant", value_int=1)
+        step = e.emit("Constant", value_int=1)
         length = e.emit("Gather", e.emit("Shape", ids), axis)
         indices = e.emit("Range", e.emit("Constant", value_int=0), length, step)
-    total = e.emit(
-        "Add", e.emit("Gather", words, ids), e.emit("Gather", places, indices)
-    )
+    word = e.emit("Gather", words, ids)
+    place = e.emit("Gather", places, indices)
+    total = e.emit("Add", word, place)
     if segments:
         total = e.emit("Add", total, e.emit("Gather", kinds, segments))
     total = e.emit("Identity", total, result=e.output(2))
@@ -278,7 +261,8 @@ def _group_query_attention(e: _Expansion) -> None:
     """Write keys and values into caches, and attend to all up to the new ones."""
     x, key, value, *caches, ends, _, cosine, sine = e.inputs(*range(9))
     heads, shared = e.attrs["num_heads"], e.attrs["kv_num_heads"]
-    one, axis = (e.emit("Constant", value_ints=[1]) for _ in range(2))
+    one = e.emit("Constant", value_ints=[1])
+    axis = e.emit("Constant", value_ints=[1])
     length = e.emit("Gather", e.emit("Shape", x), axis)
     total = e.emit("Add", e.emit("Cast", ends, to=protobuf.dtype_code("int64")), one)
     first = e.emit("Sub", total, length)
@@ -293,13 +277,11 @@ def _group_query_attention(e: _Expansion) -> None:
         sizes = e.emit("Constant", value_ints=[heads, shared, shared])
         parts = [f"{e.output()}/{name}" for name in ("query", "key", "value")]
         packed = split(x, heads + 2 * shared)
-        e.nodes.append(
-            protobuf.onnx_package().helper.make_node(
-                "Split", [packed, sizes], parts, axis=1
-            )
-        )
+        helper = protobuf.onnx_package().helper
+        e.nodes.append(helper.make_node("Split", [packed, sizes], parts, axis=1))
     if e.attrs.get("do_rotary", 0):
-        zero, step = (e.emit("Constant", value_int=n) for n in (0, 1))
+        zero = e.emit("Constant", value_int=0)
+        step = e.emit("Constant", value_int=1)
         steps = e.emit("Range", zero, e.emit("Squeeze", length), step)
         places = e.emit("Add", e.emit("Unsqueeze", first, one), steps)
         pairs = e.attrs.get("rotary_interleaved", 0)
@@ -307,18 +289,15 @@ def _group_query_attention(e: _Expansion) -> None:
             angles = (cosine, sine, places)
             parts[k] = e.emit("RotaryEmbedding", parts[k], *angles, interleaved=pairs)
     for k, cache in enumerate(caches, 1):
-        row = parts[k]
+        row, y = parts[k], e.output(k)
         if cache:
-            parts[k] = e.emit(
-                "TensorScatter", cache, row, first, result=e.output(k), axis=2
-            )
+            parts[k] = e.emit("TensorScatter", cache, row, first, result=y, axis=2)
         else:
-            parts[k] = e.emit("Identity", row, result=e.output(k))
+            parts[k] = e.emit("Identity", row, result=y)
     y = e.emit("Attention", *parts, "", "", "", total, keep=("scale",), is_causal=1)
     shape = e.emit("Constant", value_ints=[0, 0, -1])
-    e.emit(
-        "Reshape", e.emit("Transpose", y, perm=[0, 2, 1, 3]), shape, result=e.output()
-    )
+    rows = e.emit("Transpose", y, perm=[0, 2, 1, 3])
+    e.emit("Reshape", rows, shape, result=e.output())
 
 
 _RULES: Mapping[str, _Rule] = {
@@ -358,6 +337,14 @@ EXPANDED_OPERATORS = tuple(f"com.microsoft:{name}" for name in _RULES)
 _STATISTICS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
+_ATTENTION_LIMITS = (
+    "local_window_size",
+    "softcap",
+    "smooth_softmax",
+    "kv_cache_bit_width",
+)
+
+
 def expand_contrib_operators(
     nodes: Sequence[Message],
 ) -> tuple[tuple[Message, ...], dict[str, str]]:
@@ -371,30 +358,25 @@ def expand_contrib_operators(
         expansion = _Expansion(node, attrs)
         _RULES[node.op_type](expansion)
         expanded += expansion.nodes
-        titles |= {name: node.op_type for new in expansion.nodes for name in new.output}
+        for new in expansion.nodes:
+            titles |= dict.fromkeys(new.output, node.op_type)
     return tuple(expanded), titles
 
 
 def _is_expandable(node: Message) -> bool:
-    if (
-        isinstance(node, SyntheticNode)
-        or node.domain != "com.microsoft"
-        or not node.output
-    ):
+    if isinstance(node, SyntheticNode) or node.domain != "com.microsoft":
+        return False
+    if not node.output:
         return False
     if node.op_type in _STATISTICS and any(node.output[1:3]):
         return False  # mean and deviation, which inference does not use
     if node.op_type == "GroupQueryAttention":
-        limits = (
-            "local_window_size",
-            "softcap",
-            "smooth_softmax",
-            "kv_cache_bit_width",
-        )
-        settings = {
-            item.name: protobuf.attribute_value(item) for item in node.attribute
-        }
-        return not any(node.input[9:]) and all(
-            settings.get(k, 0) in (0, -1) for k in limits
-        )
+        return _is_plain_query_attention(node)
     return node.op_type in _RULES
+
+
+def _is_plain_query_attention(node: Message) -> bool:
+    settings = {item.name: protobuf.attribute_value(item) for item in node.attribute}
+    if any(node.input[9:]):
+        return False
+    return all(settings.get(name, 0) in (0, -1) for name in _ATTENTION_LIMITS)

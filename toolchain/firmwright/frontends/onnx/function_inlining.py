@@ -1,6 +1,4 @@
-"""Inlining of operators that are defined as functions, by the ONNX standard or the
-model.
-"""
+"""Inlining of operators that the ONNX standard or the model defines as functions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +12,7 @@ from firmwright.frontends.onnx.opset_conversion import OPSET_MIN
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
 
 _WIDENED_FROM = 11
-"""Since this opset, operators except those in _REDEFINED have only gained element
-types.
-"""
+"""Since this opset, operators not in _REDEFINED have only gained element types."""
 _REDEFINED = (
     "Hardmax",
     "LogSoftmax",
@@ -56,17 +52,16 @@ _WIDENED_OPERATORS = frozenset(
 
 @dataclass(slots=True)
 class InliningBudget:
-    """Limits functions, branches and loops: a small file can expand to any number of
-    operators.
-    """
+    """Limits what functions, branches and loops of a small file can expand to."""
 
     nodes: int = 0
     levels: int = 0
 
     @contextmanager
     def level(self, nodes: int) -> Iterator[None]:
-        """Enter a body with this number of nodes; raise NotSupportedError above a
-        limit.
+        """Enter a body of this number of nodes.
+
+        Raise NotSupportedError above a limit.
         """
         self.nodes += nodes
         nodes_max, levels_max = resource_limits.expansion_limits()
@@ -88,9 +83,9 @@ def has_function_definition(
     if _local_function(node, local) is not None:
         return True
     schema = _schema(node, opset)
-    return schema is not None and (
-        schema.has_function or _function_opsets(schema, opset) != []
-    )
+    if schema is None:
+        return False
+    return bool(schema.has_function) or _function_opsets(schema, opset) != []
 
 
 def function_definition(
@@ -107,10 +102,11 @@ def function_definition(
         raise InternalError(f"{node.op_type} has no definition")
     if schema.has_function:
         return schema.function_body
-    versions = _function_opsets(schema, opset)
+    newest = max(_function_opsets(schema, opset))
+    types = [_type(item) for item in inputs]
     function = protobuf.onnx_package().FunctionProto()
     text = schema.get_context_dependent_function_with_opset_version(
-        max(versions), node.SerializeToString(), [_type(item) for item in inputs]
+        newest, node.SerializeToString(), types
     )
     function.ParseFromString(text)
     return function
@@ -134,24 +130,24 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
 def check_element_types(
     node: Message, opset: int, inputs: Sequence[OnnxValue | None]
 ) -> None:
-    """Raise NotSupportedError for types that ONNX does not define for a standard
-    operator.
-    """
-    is_standard = node.domain in ("", "ai.onnx") and not isinstance(node, SyntheticNode)
-    schema = _schema(node, max(opset, OPSET_MIN)) if is_standard else None
+    """Refuse element types that ONNX does not define for a standard operator."""
+    if node.domain not in ("", "ai.onnx") or isinstance(node, SyntheticNode):
+        return
+    schema = _schema(node, max(opset, OPSET_MIN))
     formals = list(schema.inputs) if schema is not None else []
-    limits = schema.type_constraints if schema is not None else []
+    if schema is None or not formals:
+        return
+    limits = schema.type_constraints
     allowed = {item.type_param_str: item.allowed_type_strs for item in limits}
     types: dict[str, str] = {}
-    for place, item in enumerate(inputs if formals else ()):
+    for place, item in enumerate(inputs):
         formal = formals[min(place, len(formals) - 1)]
         if item is None or not formal.is_homogeneous:
             continue
-        own = (
-            item.array.dtype.name
-            if isinstance(item, ConstantValue)
-            else item.type.dtype.name
-        )
+        if isinstance(item, ConstantValue):
+            own = item.array.dtype.name
+        else:
+            own = item.type.dtype.name
         first = types.setdefault(formal.type_str, own)
         if own != first:
             raise NotSupportedError(f"{first} with {own}, which ONNX does not define")
@@ -162,7 +158,10 @@ def check_element_types(
 
 def _local_function(node: Message, local: Sequence[Message]) -> Message | None:
     key = (node.op_type, node.domain)
-    return next((item for item in local if (item.name, item.domain) == key), None)
+    for item in local:
+        if (item.name, item.domain) == key:
+            return item
+    return None
 
 
 def _schema(node: Message, opset: int) -> Message | None:
@@ -193,23 +192,18 @@ def _type(tensor: OnnxValue | None) -> bytes:
 def inline_function(
     node: Message, function: Message, opset: int
 ) -> tuple[int, list[Message]]:
-    """Return the function's opset and its nodes with the tensor names and attributes of
-    `node`.
-    """
+    """Return the function's opset and its nodes with `node`'s names and attributes."""
     stem = next(iter(node.output), "") or node.op_type
     names = dict(zip(function.input, node.input, strict=False))
     # An output that the caller omits has a local name.
-    names |= {
-        ours: theirs or f"{stem}/{ours}"
-        for ours, theirs in zip(function.output, node.output, strict=False)
-    }
+    for ours, theirs in zip(function.output, node.output, strict=False):
+        names[ours] = theirs or f"{stem}/{ours}"
     versions = {item.domain: item.version for item in function.opset_import}
     sources = (*function.attribute_proto, *_defaults(node, opset), *node.attribute)
     attributes = {item.name: item for item in sources}
     instance = _Instance(stem, names, attributes, set(function.input))
-    return int(versions.get("", opset)), [
-        instance.node(inner) for inner in function.node
-    ]
+    body = [instance.node(inner) for inner in function.node]
+    return int(versions.get("", opset)), body
 
 
 def _defaults(node: Message, opset: int) -> list[Message]:
@@ -218,18 +212,13 @@ def _defaults(node: Message, opset: int) -> list[Message]:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return []
-    return [
-        item.default_value
-        for item in schema.attributes.values()
-        if item.default_value.name
-    ]
+    values = [item.default_value for item in schema.attributes.values()]
+    return [value for value in values if value.name]
 
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """A function call: renames inner tensors and substitutes the call's attribute
-    values.
-    """
+    """A function call: renames inner tensors and substitutes its attribute values."""
 
     stem: str
     names: dict[str, str]
@@ -243,9 +232,9 @@ class _Instance:
         node.output[:] = map(self._renamed, inner.output)
         del node.attribute[:]
         for item in inner.attribute:
-            source = (
-                self.attributes.get(item.ref_attr_name) if item.ref_attr_name else item
-            )
+            source = item
+            if item.ref_attr_name:
+                source = self.attributes.get(item.ref_attr_name)
             if source is None:
                 continue
             filled = node.attribute.add()

@@ -1,6 +1,4 @@
-"""The interface of operator importers: a node, and calls, evaluated if all inputs are
-constant.
-"""
+"""Interface of operator importers: a node, and calls, evaluated on constant inputs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,9 +34,7 @@ from firmwright.ops.opdef import OpTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantValue:
-    """A value known at compile time; `name` becomes the name of its constant in the
-    module.
-    """
+    """A value known at compile time; its constant in the module is called `name`."""
 
     array: Array
     name: str
@@ -50,18 +46,15 @@ class ConstantValue:
 
     @property
     def type(self) -> TensorType:
-        return TensorType(
-            self.shape, supported_dtype(self.array.dtype.name), self.quantization
-        )
+        dtype = supported_dtype(self.array.dtype.name)
+        return TensorType(self.shape, dtype, self.quantization)
 
 
 OnnxValue: TypeAlias = Value | ConstantValue
 
 
 def supported_dtype(name: str) -> DType:
-    """Return the element type called `name`; raise NotSupportedError if there is
-    none.
-    """
+    """Return the element type called `name`, or raise NotSupportedError."""
     dtype = find_dtype(name)
     if dtype is None:
         raise NotSupportedError(f"element type {name}")
@@ -69,8 +62,7 @@ def supported_dtype(name: str) -> DType:
 
 
 def _truncation(dtype: DType) -> str:
-    """Return the formula of a float as an integer, as x86 and thus ONNX Runtime compute
-    it.
+    """Return the formula of a float as an integer, as x86 and ONNX Runtime convert.
 
     The low bits of a signed word of 32 or 64 bits are kept. Floats that do not fit the
     word, and NaN, give its least integer.
@@ -103,9 +95,7 @@ class CallEmitter:
         return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
 
     def value(self, tensor: OnnxValue) -> Value:
-        """Return the value as a call operand; add a constant to the constant table
-        once.
-        """
+        """Return the value as an operand; add a constant to the table once."""
         if isinstance(tensor, Value):
             return tensor
         if id(tensor) not in self._known:
@@ -114,8 +104,7 @@ class CallEmitter:
                 raise NotSupportedError(f"a tensor without elements, {tensor.name}")
             name = unique_name(tensor.name, self.names)
             self.constants[name] = Constant.from_array(name, tensor.array, kind.dtype)
-            # The constant is stored too, because ids are unique among living objects
-            # only.
+            # It is stored too, because ids are unique among living objects only.
             self._known[id(tensor)] = (tensor, Value(name, kind, name))
         return self._known[id(tensor)][1]
 
@@ -133,9 +122,8 @@ class CallEmitter:
         inferred; the default is that of the first input.
         """
         if result is None:
-            result = replace(
-                next(item for item in inputs if item is not None).type, shape=()
-            )
+            first = next(item for item in inputs if item is not None)
+            result = replace(first.type, shape=())
         elif isinstance(result, DType):
             result = TensorType((), result)
         return self.multi_call(op, *inputs, declared=(result,), attrs=attrs)[0]
@@ -148,41 +136,44 @@ class CallEmitter:
         declared: Sequence[TensorType],
         attrs: OpAttrs = NO_ATTRS,
     ) -> tuple[OnnxValue, ...]:
-        """Emit a call and return all results; `declared` holds types that are not
-        inferred.
+        """Emit a call and return all results.
+
+        `declared` holds the types that are not inferred.
         """
         check_attrs(op, attrs)
-        constants = tuple(self._constant(item) for item in inputs)
+        constants = tuple(map(self._constant, inputs))
         types = tuple(None if item is None else item.type for item in inputs)
         described = OpCall(op, types, tuple(declared), attrs, constants)
         inferred = self.ops[op].infer(described)
-        if any(kind.elements == 0 for kind in (*(t for t in types if t), *inferred)):
-            raise NotSupportedError("a tensor without elements")
-        if all(item is None or isinstance(item, ConstantValue) for item in inputs):
+        for kind in (*filter(None, types), *inferred):
+            if kind.elements == 0:
+                raise NotSupportedError("a tensor without elements")
+        if all(isinstance(item, ConstantValue | None) for item in inputs):
             return self._evaluate(replace(described, outputs=inferred), inputs)
         operands = tuple(None if item is None else self.value(item) for item in inputs)
-        outputs = tuple(
-            Value(unique_name(f"{self.stem}/{op}", self.names), kind)
-            for kind in inferred
-        )
+        results: list[Value] = []
+        for kind in inferred:
+            name = unique_name(f"{self.stem}/{op}", self.names)
+            results.append(Value(name, kind))
+        outputs = tuple(results)
         self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
 
     def _evaluate(
         self, call: OpCall, inputs: Sequence[OnnxValue | None]
     ) -> tuple[OnnxValue, ...]:
-        arrays = [
-            item.array if isinstance(item, ConstantValue) else np.zeros(0)
-            for item in inputs
-        ]
+        arrays: list[Array] = []
+        for item in inputs:
+            is_present = isinstance(item, ConstantValue)
+            arrays.append(item.array if is_present else np.zeros(0))
         with np.errstate(all="ignore"):  # infinity and NaN are valid results
             results = self.ops[call.op].reference(call, arrays)
-        return tuple(
-            ConstantValue(
-                np.asarray(array), f"{self.stem}/{call.op}", kind.quantization
-            )
-            for array, kind in zip(results, call.outputs, strict=True)
-        )
+        name = f"{self.stem}/{call.op}"
+        constants: list[OnnxValue] = []
+        for array, kind in zip(results, call.outputs, strict=True):
+            constant = ConstantValue(np.asarray(array), name, kind.quantization)
+            constants.append(constant)
+        return tuple(constants)
 
     def _constant(self, tensor: OnnxValue | None) -> Constant | None:
         if isinstance(tensor, ConstantValue):
@@ -190,33 +181,27 @@ class CallEmitter:
         return self.constants[tensor.constant] if tensor and tensor.constant else None
 
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
-        """Emit an expression over inputs a, b, c...; one-element constants become
-        literals.
-        """
+        """Emit an expression of a, b, c...; one-element constants become literals."""
         operands: list[OnnxValue] = []
         names: dict[str, str] = {}
         for name, tensor in zip(INPUT_NAMES, inputs, strict=False):
             literal = self._literal(tensor, inputs)
             if literal is not None:
                 names[name] = literal
-            else:
-                position = next(
-                    (k for k, t in enumerate(operands) if t is tensor), len(operands)
-                )
-                if position == len(operands):
-                    operands.append(tensor)
-                names[name] = INPUT_NAMES[position]
-        text = substitute_names(formula, names)
-        attrs = ExpressionAttrs(formula=text)
-        return self.call(
-            "expression", *operands, attrs=attrs, result=operands[0].type.dtype
-        )
+                continue
+            position = _index_of(tensor, operands)
+            if position == len(operands):
+                operands.append(tensor)
+            names[name] = INPUT_NAMES[position]
+        attrs = ExpressionAttrs(formula=substitute_names(formula, names))
+        dtype = operands[0].type.dtype
+        return self.call("expression", *operands, attrs=attrs, result=dtype)
 
     def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
         if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
             return None
-        rank = max((len(t.shape) for t in inputs if isinstance(t, Value)), default=-1)
-        if len(tensor.shape) > rank:
+        ranks = [len(item.shape) for item in inputs if isinstance(item, Value)]
+        if len(tensor.shape) > max(ranks, default=-1):
             return None
         return f"{tensor.type.dtype.name}({tensor.array.item()!r})"
 
@@ -261,9 +246,8 @@ class CallEmitter:
         if x.type.dtype == dtype:
             return x
         is_truncation = x.type.dtype.is_float and dtype.is_int
-        return self.expression(
-            _truncation(dtype) if is_truncation else f"{dtype.name}(a)", x
-        )
+        formula = _truncation(dtype) if is_truncation else f"{dtype.name}(a)"
+        return self.expression(formula, x)
 
     def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if x.shape == tuple(shape):
@@ -297,9 +281,7 @@ class CallEmitter:
         return self.multi_call("split", x, declared=declared, attrs=attrs)
 
     def gather_along(self, x: OnnxValue, axis: int, places: OnnxValue) -> OnnxValue:
-        """Emit a gather of the elements along `axis` at places that are computed at run
-        time.
-        """
+        """Emit a gather of elements along `axis` at places computed at run time."""
         attrs = DynamicGatherAttrs(mode="along", axis=axis)
         return self.call("dynamic_gather", x, places, attrs=attrs)
 
@@ -309,27 +291,35 @@ class CallEmitter:
         return self.slice(x, begin, counts)
 
     def index_axis(self, x: OnnxValue, axis: int, index: int) -> OnnxValue:
-        """Emit the element at `index` along `axis`; the result does not have this
-        axis.
-        """
+        """Emit the element at `index` along `axis`, which the result does not have."""
         shape = x.shape
         part = self.slice_axis(x, axis, index, 1)
         return self.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
 
     def concat(self, parts: Sequence[OnnxValue], axis: int) -> OnnxValue:
-        if len({part.type.quantization for part in parts}) > 1:  # of numbers as stored
-            parts = [
-                self.call("reshape", part, result=replace(part.type, quantization=None))
-                for part in parts
-            ]
+        quantizations = {part.type.quantization for part in parts}
+        if len(quantizations) > 1:
+            parts = list(map(self._as_stored, parts))
         if len(parts) == 1:
             return parts[0]
         return self.call("concatenation", *parts, attrs=AxisAttrs(axis=axis))
 
+    def _as_stored(self, x: OnnxValue) -> OnnxValue:
+        """Return the numbers as stored, without their quantization."""
+        return self.call("reshape", x, result=replace(x.type, quantization=None))
+
 
 def _ints(values: Iterable[int]) -> tuple[int, ...]:
     """Return the values without numpy's types, which computations on arrays leave."""
-    return tuple(int(value) for value in values)
+    return tuple(map(int, values))
+
+
+def _index_of(wanted: OnnxValue, items: Sequence[OnnxValue]) -> int:
+    """Return the index of this very object, or the number of items without it."""
+    for index, item in enumerate(items):
+        if item is wanted:
+            return index
+    return len(items)
 
 
 Results: TypeAlias = Sequence[OnnxValue]
@@ -339,8 +329,9 @@ Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """A node with attributes, inputs (or None), opset and emitter; `body` imports a
-    subgraph.
+    """A node with attributes, inputs, opset and emitter.
+
+    An omitted input is None; `body` imports a subgraph.
     """
 
     node: Message
@@ -384,9 +375,7 @@ class NodeContext:
         return self.input(index).type.dtype
 
     def array(self, index: int, what: str) -> Array:
-        """Return a constant input; a NotSupportedError for other inputs calls it
-        `what`.
-        """
+        """Return a constant input; the error for other inputs calls it `what`."""
         value = self.input(index)
         if not isinstance(value, ConstantValue):
             raise NotSupportedError(f"{what} that are not constant")
@@ -396,11 +385,12 @@ class NodeContext:
         return self.array(index, what).reshape(-1)[0].item()
 
     def ints(self, index: int, what: str) -> tuple[int, ...]:
-        return tuple(int(n) for n in self.array(index, what).reshape(-1))
+        return _ints(self.array(index, what).reshape(-1))
 
     def axis(self, default: int | None = None, rank: int | None = None) -> int:
-        """Return the attribute `axis`, counted from 0; `rank` defaults to that of input
-        0.
+        """Return the attribute `axis`, counted from 0.
+
+        `rank` defaults to that of input 0.
         """
         axis, size = self.attr("axis", default), self.rank if rank is None else rank
         return normalize_axis(axis, size)

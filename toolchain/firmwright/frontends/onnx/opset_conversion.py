@@ -12,7 +12,7 @@ The package onnx converts, except where it changes the meaning:
 The oracle runs the file itself, never the converted model.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import UnsupportedError, UnsupportedItem
@@ -25,43 +25,35 @@ _CONVERTED_FROM = 7
 
 
 def convert_opset(data: bytes, file: str) -> bytes:
-    """Return the bytes of a model in an opset that the importer reads; the same if it
-    is one.
-    """
+    """Return the model in an opset that the importer reads; `data` if it is in one."""
     model = onnx_package().ModelProto.FromString(data)
     newer = with_current_opset(model, file)
-    return (
-        data if newer is model else bytes(newer.SerializeToString(deterministic=True))
-    )
+    if newer is model:
+        return data
+    return bytes(newer.SerializeToString(deterministic=True))
 
 
 def with_current_opset(model: Message, file: str) -> Message:
-    """Return the model in opset OPSET_MIN if it is older and can be converted, else
-    `model`.
+    """Return the model in OPSET_MIN if it is older and convertible, else `model`.
 
     Raises UnsupportedError for opsets without a reference.
     """
-    versions = [
-        item.version for item in model.opset_import if item.domain in ("", "ai.onnx")
-    ]
-    if not versions or versions[0] >= OPSET_MIN:
+    standard = [item for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    version = standard[0].version if standard else OPSET_MIN
+    if version >= OPSET_MIN:
         return model
     # The converter knows only the standard operators.
     if any(node.domain == "ai.onnx.ml" for node in model.graph.node):
         return model
-    if 1 <= versions[0] < _CONVERTED_FROM:
+    if 1 <= version < _CONVERTED_FROM:
         why = f"ONNX Runtime implements no operators older than opset {_CONVERTED_FROM}"
         hint = f"export the model for opset {OPSET_MIN} or newer."
-        raise UnsupportedError(
-            [UnsupportedItem("OPSET", f"opset {versions[0]}", why)],
-            where=file,
-            hint=hint,
-        )
+        item = UnsupportedItem("OPSET", f"opset {version}", why)
+        raise UnsupportedError([item], where=file, hint=hint)
     converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
     try:
         newer = converter.convert_version(model, OPSET_MIN)
-    # The converter is C++: without an adapter it raises RuntimeError or an error of its
-    # own.
+    # Without an adapter, the converter, in C++, raises RuntimeError or its own errors.
     except (
         RuntimeError,
         ValueError,
@@ -72,13 +64,11 @@ def with_current_opset(model: Message, file: str) -> Message:
     ):
         return model
     graphs = list(_graphs(newer.graph))
-    if versions[0] < 9 and any(
-        node.op_type == "Scan" for g in graphs for node in g.node
-    ):
-        return (
-            model  # the converter removes the axis of samples from the model's inputs
-        )
-    if versions[0] < 11 and not _complete_resizes(newer, versions[0]):
+    operators = {node.op_type for node in _nodes(graphs)}
+    if version < 9 and "Scan" in operators:
+        # The converter removes the axis of samples from the model's inputs.
+        return model
+    if version < 11 and not _complete_resizes(newer, version):
         return model
     for graph in graphs:
         _flatten_hardmaxes(graph)
@@ -86,17 +76,14 @@ def with_current_opset(model: Message, file: str) -> Message:
 
 
 def _flatten_hardmaxes(graph: Message) -> None:
-    """Replace each Hardmax of an older opset by that of a matrix with the axes from
-    `axis` on.
-    """
+    """Replace each older Hardmax by that of a matrix of the axes from `axis` on."""
     make_node, nodes = onnx_package().helper.make_node, []
     for node in graph.node:
         if node.op_type == "Hardmax" and node.domain in ("", "ai.onnx"):
-            axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+            axes = [item.i for item in node.attribute if item.name == "axis"]
+            axis = axes[0] if axes else 1
             (x,), (y,) = node.input, node.output
-            shape, matrix, ones = (
-                f"{y}/{part}" for part in ("shape", "matrix", "ones")
-            )
+            shape, matrix, ones = f"{y}/shape", f"{y}/matrix", f"{y}/ones"
             nodes += [
                 make_node("Shape", [x], [shape]),
                 make_node("Flatten", [x], [matrix], axis=axis),
@@ -116,10 +103,12 @@ def _complete_resizes(model: Message, version: int) -> bool:
     others that shrink, or with scales that are not constant.
     """
     graphs = list(_graphs(model.graph))
-    constants = {name: array for graph in graphs for name, array in _constants(graph)}
-    for node in (
-        node for graph in graphs for node in graph.node if node.op_type == "Resize"
-    ):
+    constants: dict[str, Array] = {}
+    for graph in graphs:
+        constants.update(_constants(graph))
+    for node in _nodes(graphs):
+        if node.op_type != "Resize":
+            continue
         nearest = _nearest_mode(node, constants) if version == 10 else "floor"
         if nearest is None:
             return False
@@ -147,8 +136,14 @@ def _graphs(graph: Message) -> Iterator[Message]:
     yield graph
     for node in graph.node:
         for item in node.attribute:
-            for body in (*([item.g] if item.HasField("g") else ()), *item.graphs):
+            single = [item.g] if item.HasField("g") else []
+            for body in (*single, *item.graphs):
                 yield from _graphs(body)
+
+
+def _nodes(graphs: Sequence[Message]) -> Iterator[Message]:
+    for graph in graphs:
+        yield from graph.node
 
 
 def _constants(graph: Message) -> Iterator[tuple[str, Array]]:

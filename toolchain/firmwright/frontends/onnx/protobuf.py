@@ -1,6 +1,6 @@
-"""The optional package `onnx`, loaded on first use; names of types are ours.
+"""The optional package `onnx`, loaded on first use.
 
-They are those of base/dtypes.py.
+The names of element types are those of base/dtypes.py.
 """
 
 from dataclasses import dataclass

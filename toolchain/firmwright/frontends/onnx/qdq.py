@@ -1,6 +1,4 @@
-"""Quantized and dequantized values of ONNX models with QuantizeLinear and
-DequantizeLinear.
-"""
+"""Quantized and dequantized values of models with QuantizeLinear/DequantizeLinear."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +22,7 @@ QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedValue:
-    """A quantized int8 value; if `is_unsigned`, the model's is uint8, stored minus
-    128.
-    """
+    """A quantized int8 value; if `is_unsigned`, it is the model's uint8 minus 128."""
 
     value: Value
     is_unsigned: bool
@@ -40,8 +36,7 @@ class QuantizedValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DequantizedValue:
-    """The float value of quantized integers, computed only if an importer requires
-    floats.
+    """The float value of quantized integers, computed only if floats are required.
 
     `integer_type` is the file's element type, "" if ONNX Runtime moved the values as
     floats and so uses no integer kernel. `is_scalar`: the file's scale and zero point
@@ -59,8 +54,9 @@ QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 @dataclass(frozen=True, slots=True)
 class QdqParameters:
-    """A QuantizeLinear's parameters; `by_reciprocal` multiplies by 1 / scale, as
-    PyTorch does.
+    """The parameters of a QuantizeLinear.
+
+    `by_reciprocal` multiplies by 1 / scale, as PyTorch does.
 
     `is_scalar`: the file's scale and zero point are not vectors of one element.
     """
@@ -112,9 +108,9 @@ class QdqParameters:
 def qdq_parameters(
     scale: QdqValue | None, zero_point: QdqValue | None, by_reciprocal: bool = False
 ) -> QdqParameters | None:
-    if not isinstance(scale, ConstantValue) or not isinstance(
-        zero_point, ConstantValue | None
-    ):
+    if not isinstance(scale, ConstantValue):
+        return None
+    if not isinstance(zero_point, ConstantValue | None):
         return None
     if scale.array.size != 1 or scale.array.dtype != np.float32:
         return None
@@ -126,14 +122,14 @@ def qdq_parameters(
     value = float(scale.array.item())
     if by_reciprocal and not value:
         raise NotSupportedError("a scale of 0")
-    return QdqParameters(
-        value, point, unsigned, by_reciprocal, are_scalars(scale, zero_point)
-    )
+    is_scalar = are_scalars(scale, zero_point)
+    return QdqParameters(value, point, unsigned, by_reciprocal, is_scalar)
 
 
 def are_scalars(scale: QdqValue | None, zero_point: QdqValue | None) -> bool:
-    """Return whether neither parameter is a vector; only then Add and Mul have integer
-    kernels.
+    """Return whether neither parameter is a vector.
+
+    Only then, Add and Mul have integer kernels.
     """
     return not any(
         isinstance(x, ConstantValue) and x.array.ndim for x in (scale, zero_point)
@@ -145,25 +141,22 @@ def following_quantize(
     only_reader: Callable[[Message], Message | None],
     tensors: Mapping[str, QdqValue | None],
 ) -> tuple[tuple[float, float], QdqParameters, list[str]] | None:
-    """Return (bounds by Relu or Clip, parameters, outputs) of the next QuantizeLinear,
-    or None.
+    """Return (bounds, parameters, outputs) of the next QuantizeLinear, or None.
+
+    The bounds are those of a Relu or Clip before it, or infinite.
     """
     following, names, bounds = only_reader(node), [], (-np.inf, np.inf)
     if following is not None and following.op_type in ("Relu", "Clip"):
-        limits = [tensors.get(name) for name in (*following.input[1:], "", "")][:2]
-        named = [bool(name) for name in following.input[1:]]
-        if sum(named) != sum(isinstance(item, ConstantValue) for item in limits):
+        own_bounds = _clamp_bounds(following, tensors)
+        if own_bounds is None:
             return None
-        low, high = (
-            x.array.item() if isinstance(x, ConstantValue) else None for x in limits
-        )
-        low = 0.0 if following.op_type == "Relu" else low
-        bounds = -np.inf if low is None else low, np.inf if high is None else high
+        bounds = own_bounds
         names.append(following.output[0])
         following = only_reader(following)
     if following is None or following.op_type != "QuantizeLinear":
         return None
-    scale, point, *_ = (*(tensors.get(name) for name in following.input[1:]), None)
+    operands = [tensors.get(name) for name in following.input[1:]]
+    scale, point, *_ = (*operands, None)
     attrs = {item.name for item in following.attribute}
     scaling = qdq_parameters(scale, point, BY_RECIPROCAL in attrs)
     if scaling is None or attrs - QUANTIZE_ATTRIBUTES:
@@ -171,44 +164,50 @@ def following_quantize(
     return bounds, scaling, [*names, following.output[0]]
 
 
+def _clamp_bounds(
+    clamp: Message, tensors: Mapping[str, QdqValue | None]
+) -> tuple[float, float] | None:
+    """Return the bounds of a Relu or Clip; None if they are not constant."""
+    names = clamp.input[1:]
+    low, high = [tensors.get(name) for name in (*names, "", "")][:2]
+    constant_count = isinstance(low, ConstantValue) + isinstance(high, ConstantValue)
+    if constant_count != len(list(filter(None, names))):
+        return None
+    least = low.array.item() if isinstance(low, ConstantValue) else -np.inf
+    most = high.array.item() if isinstance(high, ConstantValue) else np.inf
+    return 0.0 if clamp.op_type == "Relu" else least, most
+
+
 def attach_quantization(
     x: ConstantValue, scale: QdqValue | None, zero_point: QdqValue | None, axis: int
 ) -> ConstantValue | None:
-    """Return a constant with the quantization from DequantizeLinear's operands, or
-    None.
-    """
-    if not isinstance(scale, ConstantValue) or not isinstance(
-        zero_point, ConstantValue | None
-    ):
+    """Return a constant with DequantizeLinear's quantization, or None."""
+    if not isinstance(scale, ConstantValue):
+        return None
+    if not isinstance(zero_point, ConstantValue | None):
         return None
     array = x.array
     if array.dtype.name in ("int4", "uint4", "int2", "uint2"):
         array = array.astype(np.int8)
-    if (
-        array.dtype not in (np.int8, np.uint8, np.int32)
-        or scale.array.dtype != np.float32
-    ):
+    if array.dtype not in (np.int8, np.uint8, np.int32):
         return None
-    if scale.array.ndim > 1:
+    if scale.array.dtype != np.float32 or scale.array.ndim > 1:
         return None
-    points = (
-        np.zeros((), np.int64)
-        if zero_point is None
-        else zero_point.array.astype(np.int64)
-    )
+    points: Array = np.zeros((), np.int64)
+    if zero_point is not None:
+        points = zero_point.array.astype(np.int64)
     if points.size not in (1, scale.array.size):
         return None
     if array.dtype == np.uint8:
         array = (array.astype(np.int64) - UNSIGNED_OFFSET).astype(np.int8)
         points = points - UNSIGNED_OFFSET
     scales = tuple(float(n) for n in scale.array.reshape(-1))
-    whole = tuple(
-        int(n) for n in np.broadcast_to(points, scale.array.shape).reshape(-1)
-    )
+    spread = np.broadcast_to(points, scale.array.shape)
+    whole = tuple(int(n) for n in spread.reshape(-1))
     if len(scales) > 1 and array.shape[axis % array.ndim] != len(scales):
         return None
-    quant = Quantization(scales, whole, None if len(scales) == 1 else axis % array.ndim)
-    return ConstantValue(array, x.name, quant)
+    scale_axis = None if len(scales) == 1 else axis % array.ndim
+    return ConstantValue(array, x.name, Quantization(scales, whole, scale_axis))
 
 
 def dequantize_constant(constant: ConstantValue) -> ConstantValue:
@@ -243,10 +242,8 @@ def as_quantized(
     emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
 ) -> QuantizedValue:
     if scaling.is_unsigned:
-        formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
-        result = emit.call(
-            "expression", x, attrs=ExpressionAttrs(formula=formula), result=scaling.type
-        )
+        attrs = ExpressionAttrs(formula=f"int8(int32(a) - {UNSIGNED_OFFSET})")
+        result = emit.call("expression", x, attrs=attrs, result=scaling.type)
     else:
         result = emit.call("reshape", x, result=replace(scaling.type, shape=x.shape))
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
@@ -261,17 +258,20 @@ def emit_quantize(
 ) -> QuantizedValue:
     """Quantize floats: round half to even and saturate; NaN is the lowest value."""
     lowest, highest = float(INT8.min), float(INT8.max)
-    limited = (
-        f"min(max(rint({scaling.step_formula}) + {float(scaling.zero_point)!r}, "
-        f"{lowest!r}), {highest!r})"
-    )
-    makers = (
-        call for call in reversed(emit.calls) if any(v is x for v in call.outputs)
-    )
-    maker = next((call.attrs for call in makers), None)
-    made_by = maker.formula if isinstance(maker, ExpressionAttrs) else ""
+    steps = f"rint({scaling.step_formula}) + {float(scaling.zero_point)!r}"
+    limited = f"min(max({steps}, {lowest!r}), {highest!r})"
+    made_by = _formula_of(emit, x)
     if any(operation in made_by for operation in _NAN_MAKERS):
         limited = f"where(a == a, {limited}, {lowest!r})"
     attrs = ExpressionAttrs(formula=f"int8({limited})")
     result = emit.call("expression", x, attrs=attrs, result=scaling.type)
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
+
+
+def _formula_of(emit: CallEmitter, x: OnnxValue) -> str:
+    """Return the formula of the expression that computes x, "" if none does."""
+    for call in reversed(emit.calls):
+        if any(value is x for value in call.outputs):
+            attrs = call.attrs
+            return attrs.formula if isinstance(attrs, ExpressionAttrs) else ""
+    return ""

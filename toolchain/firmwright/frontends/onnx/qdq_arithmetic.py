@@ -1,5 +1,4 @@
-"""Sums, differences and products of quantized tensors, equal to ONNX Runtime for every
-input pair.
+"""Quantized sums, differences and products, as ONNX Runtime's for all input pairs.
 
 ONNX Runtime (AVX2) computes them in float32, with fused multiply-adds for sums. The
 integer coefficients (ops/fitted_arithmetic.py) are checked for all pairs of inputs, or
@@ -25,31 +24,26 @@ _BEYOND = 1 << 62
 _NEAR = (0, 1, -1, 2, -2, 3, -3, 4, -4, 6, -6, 8, -8)
 """Changes of the rounded multiplier to try."""
 _NEAR_TIE = 2.0**-12
-"""A distance from a tie, in steps, far above the error of a float32 quotient of up to
-256 steps.
-"""
+"""Steps from a tie, far above the error of a float32 quotient of up to 256 steps."""
 _FLOAT_BITS = 24
 _STEPS_MAX = 256.0
 """Any number of steps from here on saturates."""
 _SOFTMAX_BITS_MAX = 28
-"""Bits of a softmax's values times floor(1 / scale), with which its products fit
-int64.
-"""
+"""Bits of a softmax's values times floor(1 / scale) whose products fit int64."""
 
 
 _FAR = float(1 << 30)
 
 
 class IntegerKernelError(NotSupportedError):
-    """Raised if there are only floats for a node that ONNX Runtime computes on
-    integers.
-    """
+    """Raised if only floats are left where ONNX Runtime computes on integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperands:
-    """Quantizations of operands and result in [low, high]; a repeated operand is added
-    first.
+    """Quantizations of operands and result in [low, high].
+
+    A repeated operand is added first.
     """
 
     a: Quantization
@@ -69,25 +63,19 @@ class BinaryOperands:
         return UNSIGNED_OFFSET * self.target.is_unsigned
 
     def clipped(self, steps: Array) -> Array:
-        """Return results as int8 from float results, which include the model's zero
-        point.
-        """
+        """Return int8 of float results, which include the model's zero point."""
         check_range(float(np.abs(steps).max()))
         whole = np.rint(steps) - self.offset
         return np.asarray(np.clip(whole, self.low, self.high), np.int64)
 
     def rounded(self, steps: str) -> str:
-        """Return a formula of the result as int8 from one of `steps`, as `clipped` has
-        it.
-        """
+        """Return a formula of the int8 result of one of `steps`, like `clipped`."""
         whole = f"rint({steps}) - {float(self.offset)!r}"
         return f"int8(min(max({whole}, {float(self.low)!r}), {float(self.high)!r}))"
 
 
 def check_range(steps: float) -> None:
-    """Raise IntegerKernelError for numbers of steps that ONNX Runtime does not
-    saturate.
-    """
+    """Raise IntegerKernelError for steps that ONNX Runtime does not saturate."""
     if not steps < 1 << 31:
         raise IntegerKernelError(
             "an output scale so small that ONNX Runtime's results depend on the CPU "
@@ -96,9 +84,7 @@ def check_range(steps: float) -> None:
 
 
 def sums(x: BinaryOperands) -> Array:
-    """Return QLinearAdd of all pairs; each sum of a product is rounded once to
-    float32.
-    """
+    """Return QLinearAdd of all pairs, each sum of a product rounded once to float32."""
     a_ratio, b_ratio, fixed = _sum_coefficients(x)
     values = (_INT8 + x.offset).astype(np.float64)
     terms = values[:, None] * np.float64(a_ratio), values[None, :] * np.float64(b_ratio)
@@ -111,28 +97,23 @@ def _sum_coefficients(x: BinaryOperands) -> tuple[np.float32, np.float32, np.flo
     """Return QLinearAdd's factors of a and b and its addend."""
     a_scale, b_scale, y_scale = x.scales
     a_ratio, b_ratio = a_scale / y_scale, b_scale / y_scale
-    a_zero, b_zero, zero = (
-        point + x.offset
-        for point in (x.a.zero_point, x.b.zero_point, x.target.zero_point)
-    )
+    a_zero = x.a.zero_point + x.offset
+    b_zero = x.b.zero_point + x.offset
+    zero = x.target.zero_point + x.offset
     product = np.float32(b_ratio * np.float32(b_zero))
-    fixed = np.float32(zero) - np.float32(
-        np.float64(a_ratio) * a_zero + np.float64(product)
-    )
+    inner = np.float64(a_ratio) * a_zero + np.float64(product)
+    fixed = np.float32(zero) - np.float32(inner)
     return a_ratio, b_ratio, np.float32(fixed)
 
 
 def in_floats(x: BinaryOperands, operation: Callable[[Array, Array], Array]) -> Array:
-    """Return a float operation on all pairs, between DequantizeLinear and
-    QuantizeLinear.
-    """
+    """Return the quantized results of a float operation on all dequantized pairs."""
     a_scale, b_scale, _ = x.scales
     a = a_scale * (_INT8 - x.a.zero_point).astype(np.float32)
     b = b_scale * (_INT8 - x.b.zero_point).astype(np.float32)
     steps = x.target.steps(operation(a[:, None], b[None, :]))
-    return x.clipped(
-        np.clip(np.rint(steps) + x.target.zero_point + x.offset, -_FAR, _FAR)
-    )
+    whole = np.rint(steps) + x.target.zero_point + x.offset
+    return x.clipped(np.clip(whole, -_FAR, _FAR))
 
 
 def products(x: BinaryOperands) -> Array:
@@ -153,8 +134,7 @@ def _integer_products(x: BinaryOperands) -> Array:
 
 
 def sum_formula(x: BinaryOperands, results: Array) -> str | None:
-    """Return an expression of the stored a and b that gives `results` of QLinearAdd, or
-    None.
+    """Return an expression of the stored a and b with QLinearAdd's `results`, or None.
 
     A multiply-add of one rounding is a sum of three floats, because half of a ratio's
     bits times an integer is exact. The last addition could round twice, so all pairs
@@ -169,15 +149,13 @@ def sum_formula(x: BinaryOperands, results: Array) -> str | None:
     steps, total = [], repr(float(fixed))
     for name, ratio in (first, second):
         high, low = _halves(ratio)
+        lost = f"(part_{name} - (sum_{name} - rest_{name}))"
         steps += [
             f"value_{name} = float32(int32({name}) + {x.offset})",
             f"part_{name} = value_{name} * {high!r}",
             f"sum_{name} = part_{name} + {total}",
             f"rest_{name} = sum_{name} - part_{name}",
-            (
-                f"error_{name} = (part_{name} - (sum_{name} - rest_{name})) + ({total} "
-                f"- rest_{name})"
-            ),
+            f"error_{name} = {lost} + ({total} - rest_{name})",
             f"total_{name} = sum_{name} + (error_{name} + value_{name} * {low!r})",
         ]
         total = f"total_{name}"
@@ -195,9 +173,7 @@ def _halves(ratio: np.float32) -> tuple[float, float]:
 
 
 def product_formula(x: BinaryOperands) -> str | None:
-    """Return QLinearMul as an expression of the stored a and b, or None if it is not
-    finite.
-    """
+    """Return QLinearMul as an expression of the stored a and b; None if not finite."""
     factor, zero = _product_coefficients(x)
     if not np.isfinite(np.float32(1 << 16) * factor):
         return None
@@ -208,32 +184,24 @@ def product_formula(x: BinaryOperands) -> str | None:
 def fit_table_sum(
     x: BinaryOperands, results: Array, sign: int = 1
 ) -> TableSumAttrs | None:
-    """Return the attributes of a `table_sum` with these `results`, near a + `sign` b,
-    or None.
-    """
+    """Return attributes of a `table_sum` near a + `sign` b with `results`, or None."""
     a_scale, b_scale, y_scale = map(float, x.scales)
-    a = (_INT8 - x.a.zero_point) * (a_scale / y_scale)
-    b = (
-        (_INT8 - x.b.zero_point) * (sign * b_scale / y_scale)
-        + x.target.zero_point
-        + 0.5
-    )
-    reach = (
-        np.abs(_INT8 * (a_scale / y_scale)).max() + np.abs(b).max() + np.abs(a).max()
-    )
+    ratio = a_scale / y_scale
+    a = (_INT8 - x.a.zero_point) * ratio
+    b = (_INT8 - x.b.zero_point) * (sign * b_scale / y_scale)
+    b = b + x.target.zero_point + 0.5
+    reach = np.abs(_INT8 * ratio).max() + np.abs(b).max() + np.abs(a).max()
     shift = 29 - math.ceil(math.log2(reach))
     if shift < INT8.bits:
         return None
-    usual = round(a_scale / y_scale * 2**shift)
-    ideal = np.rint((b - x.a.zero_point * a_scale / y_scale) * 2**shift).astype(
-        np.int64
-    )
+    usual = round(ratio * 2**shift)
+    addends = (b - x.a.zero_point * a_scale / y_scale) * 2**shift
+    ideal = np.rint(addends).astype(np.int64)
     for window in (0, 1, 2, 4, 8, 16):
         for change in _NEAR:
             multiplier = usual + change
-            least, most = _addends(
-                x, results, _INT8[:, None] * multiplier, shift, window
-            )
+            scaled = _INT8[:, None] * multiplier
+            least, most = _addends(x, results, scaled, shift, window)
             if (least <= most).all():
                 table = tuple(np.clip(ideal, least, most).tolist())
                 return TableSumAttrs(
@@ -261,9 +229,7 @@ def _addends(
 
 
 def fit_product(x: BinaryOperands, results: Array) -> FittedProductAttrs | None:
-    """Return the attributes of a `fitted_product` that gives `results` [a, b], or
-    None.
-    """
+    """Return attributes of a `fitted_product` that gives `results` [a, b], or None."""
     a_scale, b_scale, y_scale = map(float, x.scales)
     factor = a_scale * b_scale / y_scale
     shift = 32 if factor < 0.5 else 30 - math.ceil(math.log2(factor))
@@ -286,30 +252,28 @@ def fit_product(x: BinaryOperands, results: Array) -> FittedProductAttrs | None:
 
 
 def is_repeated(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Return whether the first operand of a broadcast is constant along its last
-    run.
-    """
+    """Return whether a broadcast's first operand is constant along its last run."""
     pairs = zip((1, *a)[::-1], (1, *b)[::-1], strict=False)
-    return next((n == 1 for n, m in pairs if (n, m) != (1, 1)), len(a) > 0)
+    for n, m in pairs:
+        if (n, m) != (1, 1):
+            return n == 1
+    return len(a) > 0
 
 
 def exponentials(scale: float, count: int) -> Array:
-    """Return exp of -255 to 0 steps of `scale`, scaled so that a sum of `count` is
-    finite.
+    """Return exp of -255 to 0 steps of `scale`, scaled for a finite sum of `count`.
 
     ONNX Runtime rounds the logarithm to float32, which decides the last bits of the
     entries.
     """
     limit = np.float32(np.finfo(np.float32).max) / np.float32(count)
     raised = max(0.0, float(np.float32(math.log(limit))) - 5) / scale
-    return np.array(
-        [math.exp((step + raised) * scale) for step in range(-255, 1)], np.float32
-    )
+    powers = [math.exp((step + raised) * scale) for step in range(-255, 1)]
+    return np.array(powers, np.float32)
 
 
 def softmax_steps(scale: float, largest: float, count: int) -> str:
-    """Return an expression of a * floor(1 / `scale`) / b, rounded half to even as in
-    float64.
+    """Return an expression of a * floor(1 / `scale`) / b, half to even as in float64.
 
     a is an entry of a table of exponentials with the maximum `largest`, b the sum of
     `count` entries, one of them the largest. The product has at most 48 bits, so

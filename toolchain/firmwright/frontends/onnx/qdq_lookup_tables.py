@@ -1,5 +1,6 @@
-"""Elementwise operators between DequantizeLinear and QuantizeLinear: a table of 256
-results.
+"""Elementwise operators between DequantizeLinear and QuantizeLinear as tables.
+
+A table has the results of all 256 inputs.
 """
 
 from dataclasses import replace
@@ -63,9 +64,7 @@ ELEMENTWISE_OPERATORS = frozenset(
 
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
-    """Emit a table lookup of the results for all 256 input values; return None if
-    impossible.
-    """
+    """Emit a table lookup of all 256 results; return None if that is impossible."""
     sources = [x for x in map(quantized_input, f.operands) if x is not None]
     if len(sources) != 1:
         return None
@@ -78,10 +77,10 @@ def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
     for item in f.operands:
         if quantized_input(item) is not None:
             item = ConstantValue(every_value(x), "every value")
-        elif isinstance(item, ConstantValue) and (
-            item.array.size > 1 or len(item.shape) > len(x.type.shape)
-        ):
-            return None
+        elif isinstance(item, ConstantValue):
+            has_more_axes = len(item.shape) > len(x.type.shape)
+            if item.array.size > 1 or has_more_axes:
+                return None
         if not isinstance(item, ConstantValue | None):
             return None
         inputs.append(item)
@@ -94,9 +93,8 @@ def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
 def every_value(x: Value) -> Array:
     """Return the real values of all 256 integers of an 8-bit tensor."""
     quant = quantization_of(x)
-    return QdqParameters(
-        quant.scales[0], quant.zero_points[0], False
-    ).dequantized_range()
+    parameters = QdqParameters(quant.scales[0], quant.zero_points[0], False)
+    return parameters.dequantized_range()
 
 
 def _emit_lut(

@@ -1,5 +1,6 @@
-"""Fusion of QLinearConv and QLinearMatMul, as if DequantizeLinear and QuantizeLinear
-were nodes.
+"""Fusion of QLinearConv and QLinearMatMul, as if their scalings were nodes.
+
+These nodes are DequantizeLinear and QuantizeLinear.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,33 +34,25 @@ def fuse_qlinear(
     bias = inputs[8] if len(inputs) > 8 else None
     target = qdq.qdq_parameters(inputs[6], inputs[7])
     x = dequantize(replace(c, attrs={}), inputs[:3])
-    w = dequantize(
-        replace(c, attrs={"axis": QLINEAR_OPERATORS[c.node.op_type]}), inputs[3:6]
-    )
-    if (
-        target is None
-        or x is None
-        or w is None
-        or not isinstance(bias, ConstantValue | None)
-    ):
+    axis = QLINEAR_OPERATORS[c.node.op_type]
+    w = dequantize(replace(c, attrs={"axis": axis}), inputs[3:6])
+    if target is None or x is None or w is None:
+        return None
+    if not isinstance(bias, ConstantValue | None):
         return None
     operands = [x[0], w[0]]
     if bias is not None:
-        scales = [
-            item.array
-            for item in (inputs[1], inputs[4])
-            if isinstance(item, ConstantValue)
-        ]
-        steps = ConstantValue(
-            np.asarray(np.prod(np.broadcast_arrays(*scales), axis=0)), "scales"
-        )
+        scales = []
+        for item in (inputs[1], inputs[4]):
+            if isinstance(item, ConstantValue):
+                scales.append(item.array)
+        products = np.prod(np.broadcast_arrays(*scales), axis=0)
+        steps = ConstantValue(np.asarray(products), "scales")
         constant = qdq.attach_quantization(bias, steps, None, 0)
         if constant is None:
             return None
         operands.append(DequantizedValue(constant, "int32", is_scalar=False))
     fused = qdq_fusion.try_fuse(Fusion(c, operands, target, (-np.inf, np.inf)))
-    return (
-        None
-        if fused is None
-        else [QuantizedValue(c.emit.value(fused), target.is_unsigned)]
-    )
+    if fused is None:
+        return None
+    return [QuantizedValue(c.emit.value(fused), target.is_unsigned)]

@@ -1,6 +1,4 @@
-"""Reader of the ONNX container; it checks graph, opset, and definitions of names before
-uses.
-"""
+"""Reader of the ONNX container; checks graph, opset, and names defined before use."""
 
 import contextlib
 import graphlib
@@ -24,17 +22,13 @@ from firmwright.frontends.onnx.protobuf import (
 from firmwright.ir.graph.nodes import TensorType
 
 STATE_KEY = "firmwright.state."
-"""Metadata that declare state: this prefix and an input, with the output that follows
-it.
-"""
+"""Prefix of metadata keys that name a state's input; their values name its output."""
 Dimension = int | str
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxValueInfo:
-    """An input or output of the graph; an unknown dimension is represented by its name
-    or "?".
-    """
+    """An input or output of the graph; an unknown dimension is its name or "?"."""
 
     name: str
     dtype: str
@@ -48,11 +42,9 @@ class OnnxValueInfo:
     def declared_type(self) -> TensorType | None:
         """The type, or None if a dimension or the element type is unknown."""
         dtype = find_dtype(self.dtype)
-        if (
-            self.shape is None
-            or dtype is None
-            or len(self.fixed_sizes) < len(self.shape)
-        ):
+        if self.shape is None or dtype is None:
+            return None
+        if len(self.fixed_sizes) < len(self.shape):
             return None
         return TensorType(self.fixed_sizes, dtype)
 
@@ -110,26 +102,22 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     graph = model.graph
     initializers = {item.name: _array(item, file) for item in graph.initializer}
     if graph.sparse_initializer:
-        item = UnsupportedItem(
-            "SPARSE", graph.sparse_initializer[0].values.name, "sparse tensors"
-        )
+        name = graph.sparse_initializer[0].values.name
+        item = UnsupportedItem("SPARSE", name, "sparse tensors")
         raise UnsupportedError([item], where=file)
     ordered = _ordered_nodes(graph)
     _check_names(graph, ordered, file)
     updates = declared_state(model, file)
-    initial = {
-        item.name: _initial_state(_tensor(item), file)
-        for item in graph.input
-        if item.name in updates and item.name not in initializers
-    }
+    initial: dict[str, Array] = {}
+    for info in graph.input:
+        if info.name in updates and info.name not in initializers:
+            initial[info.name] = _initial_state(_tensor(info), file)
     initializers |= initial
-    inputs = tuple(
-        _tensor(item) for item in graph.input if item.name not in initializers
-    )
+    free_inputs = [info for info in graph.input if info.name not in initializers]
+    inputs = tuple(map(_tensor, free_inputs))
     following = set(updates.values())
-    outputs = tuple(
-        _tensor(item) for item in graph.output if item.name not in following
-    )
+    free_outputs = [info for info in graph.output if info.name not in following]
+    outputs = tuple(map(_tensor, free_outputs))
     expanded, titles = expand_contrib_operators(ordered)
     nodes = fuse_dynamic_products(expanded, initializers)
     return OnnxModel(
@@ -150,14 +138,12 @@ def declared_state(model: Message, file: str) -> dict[str, str]:
     """Return the inputs that are state, and the outputs with their values after a
     run.
     """
-    pairs = {
-        item.key.removeprefix(STATE_KEY): item.value
-        for item in model.metadata_props
-        if item.key.startswith(STATE_KEY)
-    }
-    inputs, outputs = (
-        {item.name for item in x} for x in (model.graph.input, model.graph.output)
-    )
+    pairs: dict[str, str] = {}
+    for item in model.metadata_props:
+        if item.key.startswith(STATE_KEY):
+            pairs[item.key.removeprefix(STATE_KEY)] = item.value
+    inputs = {item.name for item in model.graph.input}
+    outputs = {item.name for item in model.graph.output}
     for name, following in pairs.items():
         if name not in inputs or following not in outputs:
             what = (
@@ -180,13 +166,10 @@ def _opsets(model: Message, file: str) -> dict[str, int]:
     newest = int(onnx_package().defs.onnx_opset_version())
     opsets[""] = opsets.get("", opsets.get("ai.onnx", newest))
     if not 1 <= opsets[""] <= newest:
-        what = [
-            UnsupportedItem(
-                "OPSET", f"opset {opsets['']}", f"the newest known is {newest}"
-            )
-        ]
+        why = f"the newest known is {newest}"
+        item = UnsupportedItem("OPSET", f"opset {opsets['']}", why)
         hint = "a newer package onnx, or export the model for an older opset."
-        raise UnsupportedError(what, where=file, hint=hint)
+        raise UnsupportedError([item], where=file, hint=hint)
     return opsets
 
 
@@ -197,15 +180,14 @@ def _tensor(info: Message) -> OnnxValueInfo:
     tensor = info.type.tensor_type
     shape: tuple[Dimension, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(
-            (
-                int(dim.dim_value)
-                if dim.HasField("dim_value") and dim.dim_value >= 0
-                else dim.dim_param or "?"
-            )
-            for dim in tensor.shape.dim
-        )
+        shape = tuple(map(_dimension, tensor.shape.dim))
     return OnnxValueInfo(info.name, dtype_name(tensor.elem_type), shape)
+
+
+def _dimension(dim: Message) -> Dimension:
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return str(dim.dim_param) or "?"
 
 
 def _array(tensor: Message, file: str) -> Array:
@@ -241,16 +223,14 @@ def _names_read(node: Message) -> Iterator[str]:
 
 
 def _check_names(graph: Message, nodes: Sequence[Message], file: str) -> None:
-    defined = {item.name for item in graph.input} | {
-        item.name for item in graph.initializer
-    }
+    defined = {item.name for item in graph.input}
+    defined |= {item.name for item in graph.initializer}
     for index, node in enumerate(nodes):
         where = f"{file}: node {index} ({node.op_type})"
         for name in node.input:
             if name and name not in defined:
-                raise ModelError.broken(
-                    f"{name!r} is read before anything has written it.", where
-                )
+                what = f"{name!r} is read before anything has written it."
+                raise ModelError.broken(what, where)
         for name in node.output:
             if name and name in defined:
                 raise ModelError.broken(f"{name!r} is defined a second time.", where)
@@ -263,8 +243,9 @@ def _check_names(graph: Message, nodes: Sequence[Message], file: str) -> None:
 def fuse_dynamic_products(
     nodes: Sequence[Message], constants: Mapping[str, Array]
 ) -> tuple[Message, ...]:
-    """Return the nodes with recognized products; their integer parts remain, perhaps
-    unused.
+    """Return the nodes with recognized products.
+
+    Their integer parts remain, perhaps unused.
     """
     makers = {name: node for node in nodes for name in node.output}
     return tuple(_fused(node, makers, constants) or node for node in nodes)
@@ -300,9 +281,7 @@ def _fused(
 def _is_plain(
     product: Message, quantized: Message, constants: Mapping[str, Array]
 ) -> bool:
-    """Return whether the product uses the zero point of its input and int8 weights
-    without one.
-    """
+    """Return whether int8 weights have no zero point, and the input's own is used."""
     weights = constants.get(product.input[1])
     zeros = constants.get(product.input[3]) if len(product.input) > 3 else np.zeros(1)
     return (
@@ -328,12 +307,13 @@ def unneeded_results(model: OnnxModel) -> set[str]:
 
 
 def _read_names(node: Message) -> Iterator[str]:
-    """Yield the names that a node and its bodies read, also those that the bodies
-    define.
-    """
+    """Yield the names that a node and its bodies read, also the bodies' own."""
     yield from node.input
-    for item in () if isinstance(node, SyntheticNode) else node.attribute:
+    if isinstance(node, SyntheticNode):
+        return
+    for item in node.attribute:
         for graph in (item.g, *item.graphs):
-            yield from (output.name for output in graph.output)
+            for output in graph.output:
+                yield output.name
             for inner in graph.node:
                 yield from _read_names(inner)
