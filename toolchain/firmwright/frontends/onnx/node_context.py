@@ -79,9 +79,7 @@ def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class CallEmitter:
-    """Collects calls and constants; `span` and `stem` belong to the node being
-    imported.
-    """
+    """Collects calls and constants; `span` and `stem` belong to the current node."""
 
     ops: OpTable
     calls: list[Call] = field(default_factory=list)
@@ -159,13 +157,22 @@ class CallEmitter:
         self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
 
+    def maker(self, x: OnnxValue) -> Call | None:
+        """Return the last call with this very object as a result, or None."""
+        for call in reversed(self.calls):
+            if any(output is x for output in call.outputs):
+                return call
+        return None
+
     def _evaluate(
         self, call: OpCall, inputs: Sequence[OnnxValue | None]
     ) -> tuple[OnnxValue, ...]:
         arrays: list[Array] = []
         for item in inputs:
-            is_present = isinstance(item, ConstantValue)
-            arrays.append(item.array if is_present else np.zeros(0))
+            if isinstance(item, ConstantValue):
+                arrays.append(item.array)
+            else:
+                arrays.append(np.zeros(0))
         with np.errstate(all="ignore"):  # infinity and NaN are valid results
             results = self.ops[call.op].reference(call, arrays)
         name = f"{self.stem}/{call.op}"

@@ -223,9 +223,7 @@ def dequantize_constant(constant: ConstantValue) -> ConstantValue:
 
 
 def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
-    """Return the tensor as in the model: dequantized values as float32, integers in
-    their type.
-    """
+    """Return the tensor as in the model: float32, or integers in their own type."""
     if isinstance(value, DequantizedValue):
         source = value.source
         if isinstance(source, ConstantValue):
@@ -270,8 +268,7 @@ def emit_quantize(
 
 def _formula_of(emit: CallEmitter, x: OnnxValue) -> str:
     """Return the formula of the expression that computes x, "" if none does."""
-    for call in reversed(emit.calls):
-        if any(value is x for value in call.outputs):
-            attrs = call.attrs
-            return attrs.formula if isinstance(attrs, ExpressionAttrs) else ""
-    return ""
+    maker = emit.maker(x)
+    if maker is None or not isinstance(maker.attrs, ExpressionAttrs):
+        return ""
+    return maker.attrs.formula

@@ -135,9 +135,7 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
 
 
 def declared_state(model: Message, file: str) -> dict[str, str]:
-    """Return the inputs that are state, and the outputs with their values after a
-    run.
-    """
+    """Return the inputs that are state, with the outputs that hold it after a run."""
     pairs: dict[str, str] = {}
     for item in model.metadata_props:
         if item.key.startswith(STATE_KEY):
@@ -199,9 +197,7 @@ def _array(tensor: Message, file: str) -> Array:
 
 
 def _ordered_nodes(graph: Message) -> list[Message]:
-    """Return the nodes, each after those that compute its inputs, as ONNX Runtime
-    orders them.
-    """
+    """Return the nodes in ONNX Runtime's order, each after those that it reads."""
     makers: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         makers |= dict.fromkeys(node.output, index)
