@@ -24,13 +24,11 @@ _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 
 
 def ml_importers(importers: Mapping[str, Importer]) -> dict[str, Importer]:
-    """Return a table of ONNX-ML importers that raise NotSupportedError for invalid
-    attributes.
-    """
-    return {
-        f"ai.onnx.ml:{name}": _check_attributes(item)
-        for name, item in importers.items()
-    }
+    """Return ONNX-ML's importers; invalid attributes raise NotSupportedError."""
+    table: dict[str, Importer] = {}
+    for name, importer in importers.items():
+        table[f"ai.onnx.ml:{name}"] = _check_attributes(importer)
+    return table
 
 
 def _check_attributes(importer: Importer) -> Importer:
@@ -38,9 +36,8 @@ def _check_attributes(importer: Importer) -> Importer:
         try:
             return importer(c)
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise NotSupportedError(
-                f"attributes that do not fit each other ({error})"
-            ) from error
+            what = f"attributes that do not fit each other ({error})"
+            raise NotSupportedError(what) from error
 
     return run
 
@@ -73,12 +70,10 @@ def _row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool) -> OnnxVa
     formula = "exp(a - b)"
     if keeps_zeros:
         formula = "where(abs(a) > 0.0000001, exp(a - b), a * exp(-b))"
-    raised = c.emit.expression(
-        formula, scores, c.emit.reduction("a", "max", (1,), scores)
-    )
-    return c.emit.expression(
-        "a / b", raised, c.emit.reduction("a", "add", (1,), raised)
-    )
+    highest = c.emit.reduction("a", "max", (1,), scores)
+    raised = c.emit.expression(formula, scores, highest)
+    total = c.emit.reduction("a", "add", (1,), raised)
+    return c.emit.expression("a / b", raised, total)
 
 
 def class_labels(c: NodeContext) -> tuple[int, ...]:
@@ -97,8 +92,7 @@ def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
 def labels_and_scores(
     c: NodeContext, scores: OnnxValue, is_positive: bool = False
 ) -> Results:
-    """Return (labels, scores); a single score of two classes belongs to the second
-    class.
+    """Return (labels, scores); a single score of two classes is the second class's.
 
     If `is_positive`, this score p is a probability, and the score of the first class is
     1 - p.
@@ -110,9 +104,8 @@ def labels_and_scores(
         return _gather_labels(c, places), apply_post_transform(c, scores)
     second = c.emit.reshape(scores, (rows,))
     limit = 0.5 if is_positive else 0.0
-    places = c.emit.cast(
-        c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second), INT64
-    )
+    place = c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second)
+    places = c.emit.cast(place, INT64)
     return _gather_labels(c, places), _binary_scores(c, scores, is_positive)
 
 

@@ -43,9 +43,8 @@ def _constant_of_shape(c: NodeContext) -> OnnxValue:
 def _if(c: NodeContext) -> Sequence[OnnxValue]:
     condition = c.input(0)
     if isinstance(condition, ConstantValue):
-        return c.body(
-            c.attr("then_branch" if condition.array.all() else "else_branch"), {}
-        )
+        name = "then_branch" if condition.array.all() else "else_branch"
+        return c.body(c.attr(name), {})
     branches = [c.body(c.attr(name), {}) for name in ("then_branch", "else_branch")]
     return [_selected(c, condition, *pair) for pair in zip(*branches, strict=True)]
 
@@ -76,13 +75,10 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     always = ConstantValue(np.array(True), "condition")
     going = c.optional(1) or always
     names = [item.name for item in body.input]
-    collected: list[list[OnnxValue]] = [
-        [] for _ in range(len(body.output) - 1 - len(state))
-    ]
+    result_count = len(body.output) - 1 - len(state)
+    collected: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     done = 0
-    while done < rounds and not (
-        isinstance(going, ConstantValue) and not going.array.all()
-    ):
+    while done < rounds and not _is_false(going):
         if done == rounds_max:
             raise NotSupportedError(
                 f"a loop of more than {rounds_max} iterations ({RAISED_BY})"
@@ -99,7 +95,12 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
         for collector, item in zip(collected, results[len(state) :], strict=True):
             collector.append(item)
         done, state, going = done + 1, following, _both(c, going, condition)
-    return [*state, *(_stack(c, items) for items in collected)]
+    stacked = [_stack(c, items) for items in collected]
+    return [*state, *stacked]
+
+
+def _is_false(condition: OnnxValue) -> bool:
+    return isinstance(condition, ConstantValue) and not condition.array.all()
 
 
 def _stack(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
@@ -128,10 +129,10 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
         )
     collected: list[list[OnnxValue]] = [[] for _ in range(result_count)]
     for turn in range(rounds):
-        slices = [
-            c.emit.index_axis(source, axis, rounds - 1 - turn if back else turn)
-            for source, axis, back in zip(sources, axes, backwards, strict=True)
-        ]
+        slices: list[OnnxValue] = []
+        for source, axis, back in zip(sources, axes, backwards, strict=True):
+            place = rounds - 1 - turn if back else turn
+            slices.append(c.emit.index_axis(source, axis, place))
         results = c.body(body, dict(zip(names, (*state, *slices), strict=True)))
         state = results[: len(state)]
         for collector, item in zip(collected, results[len(state) :], strict=True):
@@ -139,13 +140,12 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     reversed_outputs = c.attr("scan_output_directions") or (0,) * result_count
     ranks = [len(items[0].shape) + 1 for items in collected]
     output_axes = _axes_attr(c, "scan_output_axes", ranks)
-    stacked = (
-        _stack(c, items[::-1] if back else items, axis)
-        for items, back, axis in zip(
-            collected, reversed_outputs, output_axes, strict=True
-        )
-    )
-    return [*state, *stacked]
+    outputs = list(state)
+    rows = zip(collected, reversed_outputs, output_axes, strict=True)
+    for items, back, axis in rows:
+        ordered = items[::-1] if back else items
+        outputs.append(_stack(c, ordered, axis))
+    return outputs
 
 
 def _axes_attr(c: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:

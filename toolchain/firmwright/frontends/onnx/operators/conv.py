@@ -1,5 +1,4 @@
-"""Conv and ConvTranspose: image operators if weights are constant, else N-d
-convolutions.
+"""Conv and ConvTranspose: image operators for constant weights, else N-d ones.
 
 ONNX has channels first, so calls are enclosed by transposes, which the layout passes
 cancel. A single spatial axis becomes an image of one row. Source: ONNX's Conv,
@@ -55,10 +54,11 @@ class Window:
         )
 
     def outputs(self, inputs: Sequence[int]) -> tuple[int, ...]:
-        rows = self.axes(inputs)
-        return tuple(
-            (n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows
-        )
+        extents: list[int] = []
+        for length, size, stride, dilation, before, after in self.axes(inputs):
+            reach = (size - 1) * dilation + 1
+            extents.append((length + before + after - reach) // stride + 1)
+        return tuple(extents)
 
     @property
     def of_image(self) -> ImageWindow:
@@ -73,9 +73,7 @@ class Window:
 
 
 def rows_and_columns(numbers: tuple[int, ...], of_row: int) -> tuple[int, int]:
-    """Return the numbers of an image's axes; a single axis is that of columns in one
-    row.
-    """
+    """Return the numbers of an image's axes; a single one is of columns in one row."""
     return (of_row, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
@@ -86,9 +84,7 @@ def window_geometry(
     *,
     is_transposed: bool = False,
 ) -> Window:
-    """Return the node's window; the padding of `auto_pad` SAME is that of a forward
-    window.
-    """
+    """Return the node's window; padding by `auto_pad` SAME is a forward window's."""
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -126,17 +122,18 @@ def _same_padding(c: NodeContext, n: int, size: int, stride: int, dilation: int)
     )
     if total < 0 and c.node.op_type == "MaxPool":
         raise NotSupportedError(f"{auto}, which ONNX Runtime refuses; state pads")
-    if total < -2 or (is_pool and (total < -1 or (total < 0 and dilation > 1))):
-        raise NotSupportedError(
-            f"{auto}, which ONNX Runtime places otherwise than ONNX; state pads"
-        )
+    is_shifted = total < -1 or (total < 0 and dilation > 1)
+    if total < -2 or (is_pool and is_shifted):
+        what = f"{auto}, which ONNX Runtime places otherwise than ONNX; state pads"
+        raise NotSupportedError(what)
     return max(total, 0)
 
 
 def _halves(
     totals: Sequence[int], smaller_first: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
+    small = tuple(n // 2 for n in totals)
+    large = tuple(n - n // 2 for n in totals)
     return (small, large) if smaller_first else (large, small)
 
 
@@ -145,7 +142,8 @@ def to_nhwc(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     shape = x.shape
     if len(shape) == 4:
         return emit.transpose(x, (0, 2, 3, 1))
-    return emit.reshape(emit.transpose(x, (0, 2, 1)), (shape[0], 1, shape[2], shape[1]))
+    row = emit.transpose(x, (0, 2, 1))
+    return emit.reshape(row, (shape[0], 1, shape[2], shape[1]))
 
 
 def to_nchw(emit: CallEmitter, y: OnnxValue, rank: int) -> OnnxValue:
@@ -172,18 +170,13 @@ class ConstantFilters:
     def operands(
         self, image: OnnxValue, filters: Array, axis: int = 0, rows: slice = slice(None)
     ) -> list[OnnxValue]:
-        """Return the operands of an image operator; `axis` of `filters` is that of the
-        outputs.
-        """
-        operands = [
-            image,
-            ConstantValue(filters, self.w.name, _rows(self.w, rows, axis)),
-        ]
+        """Return an image operator's operands; outputs are on `axis` of `filters`."""
+        w = ConstantValue(filters, self.w.name, _rows(self.w, rows, axis))
+        operands = [image, w]
         if self.bias is not None:
             array = self.bias.array.reshape(-1)[rows]
-            operands.append(
-                ConstantValue(array, self.bias.name, _rows(self.bias, rows, 0))
-            )
+            quantization = _rows(self.bias, rows, 0)
+            operands.append(ConstantValue(array, self.bias.name, quantization))
         return operands
 
 
@@ -195,17 +188,11 @@ def _rows(constant: ConstantValue, rows: slice, axis: int) -> Quantization | Non
 
 
 def _constant_filters(c: NodeContext) -> ConstantFilters | None:
-    """Return the weights and bias, or None if float image operators do not support
-    them.
-    """
+    """Return weights and bias, or None if float image operators do not support them."""
     w, bias = c.input(1), c.optional(2)
-    if (
-        c.dtype(0) != FLOAT32
-        or not isinstance(w, ConstantValue)
-        or isinstance(bias, Value)
-    ):
+    if c.dtype(0) != FLOAT32 or not isinstance(w, ConstantValue):
         return None
-    return ConstantFilters(w, bias)
+    return None if isinstance(bias, Value) else ConstantFilters(w, bias)
 
 
 def _conv(c: NodeContext) -> OnnxValue:
@@ -227,11 +214,9 @@ def _conv(c: NodeContext) -> OnnxValue:
 
 
 def emit_conv_nd(c: NodeContext, window: Window, *inputs: OnnxValue) -> OnnxValue:
-    return c.emit.call(
-        "conv_nd",
-        *inputs,
-        attrs=_conv_nd_attrs(c, window, window.outputs(inputs[0].shape[2:])),
-    )
+    outputs = window.outputs(inputs[0].shape[2:])
+    attrs = _conv_nd_attrs(c, window, outputs)
+    return c.emit.call("conv_nd", *inputs, attrs=attrs)
 
 
 def _conv_nd_attrs(
@@ -254,9 +239,7 @@ def emit_conv2d(
     result: TensorType | None = None,
     activation: Activation = "none",
 ) -> OnnxValue:
-    """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized
-    result.
-    """
+    """Emit conv2d or depthwise_conv2d calls; `result` is a quantized result's type."""
     emit, groups = c.emit, int(c.attr("group", 1))
     image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
     attrs = window.of_image.conv2d_attrs(activation)
@@ -296,28 +279,22 @@ def subtract_zero_point(
         return c.emit.cast(x, INT32)
     count = math.prod(zero_point.shape)
     spread = (count, *(1,) * (rank - 1)) if count > 1 else ()
-    return c.emit.expression(
-        "int32(a) - int32(b)", x, c.emit.reshape(zero_point, spread)
-    )
+    points = c.emit.reshape(zero_point, spread)
+    return c.emit.expression("int32(a) - int32(b)", x, points)
 
 
 def _conv_transpose(c: NodeContext) -> OnnxValue:
     constants = _constant_filters(c)
     if constants is not None:
-        result = emit_transpose_conv2d(
-            c, c.input(0), constants, TensorType((), FLOAT32)
-        )
+        kind = TensorType((), FLOAT32)
+        result = emit_transpose_conv2d(c, c.input(0), constants, kind)
         if result is not None:
             return result
     window, outputs = _transposed_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
     bias = [c.input(2)] if c.has(2) else []
-    return c.emit.call(
-        "conv_transpose_nd",
-        c.input(0),
-        c.input(1),
-        *bias,
-        attrs=_conv_nd_attrs(c, window, outputs),
-    )
+    inputs = (c.input(0), c.input(1), *bias)
+    attrs = _conv_nd_attrs(c, window, outputs)
+    return c.emit.call("conv_transpose_nd", *inputs, attrs=attrs)
 
 
 def emit_transpose_conv2d(
@@ -330,48 +307,40 @@ def emit_transpose_conv2d(
     """Emit transpose_conv; return None if it does not have the node's form."""
     w, inputs = constants.w, x.shape[2:]
     window, outputs = _transposed_geometry(c, w.shape[2:], inputs)
-    plain = (
-        int(c.attr("group", 1)) == 1
-        and set(window.dilation) == {1}
-        and len(inputs) <= 2
-    )
-    axes = zip(outputs, window.axes(inputs), strict=True)
-    if not plain or any(n > (i - 1) * s + k - p for n, (i, k, s, _, p, _) in axes):
+    is_plain = int(c.attr("group", 1)) == 1 and set(window.dilation) == {1}
+    if not is_plain or len(inputs) > 2:
         return None
+    for count, axis in zip(outputs, window.axes(inputs), strict=True):
+        length, size, stride, _, before, _ = axis
+        if count > (length - 1) * stride + size - before:
+            return None
     rows = (1,) if len(outputs) == 1 else ()
     quant = w.quantization
     if quant is not None and quant.axis is not None:
         quant = replace(quant, axis=0)
     filters = _filters_to_ohwi(w.array.swapaxes(0, 1))
     first = replace(constants, w=replace(w, quantization=quant))
-    y = c.emit.call(
-        "transpose_conv",
-        *first.operands(to_nhwc(c.emit, x), filters),
-        result=replace(result, shape=(x.shape[0], *rows, *outputs, filters.shape[0])),
-        attrs=TransposeConvAttrs(
-            stride=rows_and_columns(window.stride, 1),
-            before=rows_and_columns(window.before, 0),
-            activation=activation,
-        ),
+    operands = first.operands(to_nhwc(c.emit, x), filters)
+    extents = (x.shape[0], *rows, *outputs, filters.shape[0])
+    kind = replace(result, shape=extents)
+    attrs = TransposeConvAttrs(
+        stride=rows_and_columns(window.stride, 1),
+        before=rows_and_columns(window.before, 0),
+        activation=activation,
     )
+    y = c.emit.call("transpose_conv", *operands, result=kind, attrs=attrs)
     return to_nchw(c.emit, y, len(x.shape))
 
 
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
 ) -> tuple[Window, tuple[int, ...]]:
-    """Return the window and output extents; `before` elements are cropped from the full
-    result.
-    """
+    """Return window and output extents; `before` is cropped from the full result."""
     rank = len(inputs)
     plain = window_geometry(c, size, inputs, is_transposed=True)
     extra = tuple(c.attr("output_padding") or (0,) * rank)
-    full = [
-        (n - 1) * s + (k - 1) * d + 1 + e
-        for n, s, k, d, e in zip(
-            inputs, plain.stride, size, plain.dilation, extra, strict=True
-        )
-    ]
+    axes = zip(inputs, plain.stride, size, plain.dilation, extra, strict=True)
+    full = [(n - 1) * s + (k - 1) * d + 1 + e for n, s, k, d, e in axes]
     auto, output_shape = c.attr("auto_pad", "NOTSET"), c.attr("output_shape")
     if not output_shape and not auto.startswith("SAME"):
         rows = zip(full, plain.before, plain.after, strict=True)
@@ -385,11 +354,9 @@ def _transposed_geometry(
                     f"{reached + stride - 1}"
                 )
     else:
-        # ONNX's n * stride would be more than there are results if the stride exceeds
-        # the kernel.
-        outputs = tuple(
-            min(n * s, m) for n, s, m in zip(inputs, plain.stride, full, strict=True)
-        )
+        # Where the stride exceeds the kernel, there are fewer than ONNX's n * stride.
+        limits = zip(inputs, plain.stride, full, strict=True)
+        outputs = tuple(min(n * stride, reached) for n, stride, reached in limits)
     totals = [max(n - m, 0) for n, m in zip(full, outputs, strict=True)]
     before, after = _halves(totals, smaller_first=auto == "SAME_UPPER")
     return replace(plain, before=before, after=after), outputs

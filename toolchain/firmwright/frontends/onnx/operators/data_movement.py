@@ -1,11 +1,10 @@
-"""Data movement and shape operators; results that depend only on shapes become
-constants.
-"""
+"""Data movement and shape operators; results of shapes alone become constants."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -29,11 +28,11 @@ def _reshape(c: NodeContext) -> OnnxValue:
     shape, sizes = c.shape(0), list(c.ints(1, "shapes"))
     if not c.attr("allowzero", 0):
         sizes = [shape[axis] if n == 0 else n for axis, n in enumerate(sizes)]
+    elements = math.prod(shape)
     known_elements = math.prod(n for n in sizes if n != -1)
-    sizes = [
-        math.prod(shape) // max(known_elements, 1) if n == -1 else n for n in sizes
-    ]
-    if math.prod(sizes) != math.prod(shape):
+    rest = elements // max(known_elements, 1)
+    sizes = [rest if n == -1 else n for n in sizes]
+    if math.prod(sizes) != elements:
         raise NotSupportedError(f"{list(shape)} cannot take the shape {sizes}")
     return c.emit.reshape(c.input(0), sizes)
 
@@ -41,9 +40,8 @@ def _reshape(c: NodeContext) -> OnnxValue:
 def _flatten(c: NodeContext) -> OnnxValue:
     shape, axis = c.shape(0), int(c.attr("axis", 1))
     axis = axis + len(shape) if axis < 0 else axis
-    return c.emit.reshape(
-        c.input(0), (math.prod(shape[:axis]), math.prod(shape[axis:]))
-    )
+    rows, columns = math.prod(shape[:axis]), math.prod(shape[axis:])
+    return c.emit.reshape(c.input(0), (rows, columns))
 
 
 def _axes(c: NodeContext, index: int, rank: int) -> tuple[int, ...] | None:
@@ -64,9 +62,8 @@ def _squeeze(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(
             f"axes {list(axes)} of {list(shape)}, which are not of one element"
         )
-    return c.emit.reshape(
-        c.input(0), [n for axis, n in enumerate(shape) if axis not in axes]
-    )
+    kept = [n for axis, n in enumerate(shape) if axis not in axes]
+    return c.emit.reshape(c.input(0), kept)
 
 
 def _unsqueeze(c: NodeContext) -> OnnxValue:
@@ -105,6 +102,11 @@ def _trilu(c: NodeContext) -> OnnxValue:
     return c.emit.expression(formula, c.input(0), c.emit.const(mask, "mask"))
 
 
+def _expand(c: NodeContext) -> OnnxValue:
+    shape = np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
+    return c.emit.broadcast(c.input(0), shape)
+
+
 def _transpose(c: NodeContext) -> OnnxValue:
     perm = c.attr("perm", tuple(reversed(range(c.rank))))
     if sorted(perm) != list(range(c.rank)):
@@ -114,7 +116,8 @@ def _transpose(c: NodeContext) -> OnnxValue:
 
 def _concat(c: NodeContext) -> OnnxValue:
     axis, parts = c.axis(), c.all_inputs()
-    return c.emit.concat([p for p in parts if math.prod(p.shape)] or parts[:1], axis)
+    filled = [part for part in parts if math.prod(part.shape)]
+    return c.emit.concat(filled or parts[:1], axis)
 
 
 def _split(c: NodeContext) -> Results:
@@ -132,9 +135,10 @@ def _split(c: NodeContext) -> Results:
     if 0 in sizes:
         return _split_with_empty_parts(c, axis, sizes)
     whole = c.emit.value(c.input(0)).type
-    kinds = [
-        replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes
-    ]
+    kinds = []
+    for size in sizes:
+        extents = (*shape[:axis], size, *shape[axis + 1 :])
+        kinds.append(replace(whole, shape=extents))
     return c.emit.split(c.input(0), axis, sizes, kinds)
 
 
@@ -192,9 +196,8 @@ def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
         split = (n, channels, height // block, block, width // block, block)
         perm = (0, 3, 5, 1, 2, 4) if is_dcr else (0, 1, 3, 5, 2, 4)
         shape = (n, channels * block * block, height // block, width // block)
-    return c.emit.reshape(
-        c.emit.transpose(c.emit.reshape(c.input(0), split), perm), shape
-    )
+    blocks = c.emit.reshape(c.input(0), split)
+    return c.emit.reshape(c.emit.transpose(blocks, perm), shape)
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
@@ -223,7 +226,7 @@ def _pad(c: NodeContext) -> OnnxValue:
         return _pad_by_gather(c, mode, list(zip(before, after, strict=True)))
     x = _crop(c, before, after)
     pairs = [(max(p, 0), max(q, 0)) for p, q in zip(before, after, strict=True)]
-    margins = tuple(n for pair in pairs for n in pair)
+    margins = tuple(chain.from_iterable(pairs))
     if not any(margins):
         return x
     attrs = PadAttrs(paddings=margins)
@@ -240,9 +243,11 @@ def _pad(c: NodeContext) -> OnnxValue:
 
 
 def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxValue:
-    begin = [max(-n, 0) for n in before]
-    rows = zip(c.shape(0), begin, after, strict=True)
-    counts = [n - first - max(-last, 0) for n, first, last in rows]
+    begin: list[int] = []
+    counts: list[int] = []
+    for size, first, last in zip(c.shape(0), before, after, strict=True):
+        begin.append(max(-first, 0))
+        counts.append(size - max(-first, 0) - max(-last, 0))
     return c.emit.slice(c.input(0), begin, counts)
 
 
@@ -268,7 +273,8 @@ def _one_hot(c: NodeContext) -> OnnxValue:
     spread.insert(axis, 1)
     kind = indices.type.dtype
     line = np.arange(depth).reshape(vector_shape(depth, axis, rank)).astype(kind.np)
-    off, on = (c.emit.reshape(c.emit.slice(values, [k], [1]), ()) for k in (0, 1))
+    off = c.emit.reshape(c.emit.slice(values, [0], [1]), ())
+    on = c.emit.reshape(c.emit.slice(values, [1], [1]), ())
     steps, wide = c.emit.const(line, "places"), c.emit.reshape(indices, spread)
     is_natural = not kind.signed and kind != FLOAT32
     place = "a" if is_natural else f"where(a < 0, a + {kind.name}({depth}), a)"
@@ -279,9 +285,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "BitCast": _bit_cast,
     "Concat": _concat,
     "DepthToSpace": partial(_move_blocks, True),
-    "Expand": lambda c: c.emit.broadcast(
-        c.input(0), np.broadcast_shapes(c.shape(0), c.ints(1, "shapes"))
-    ),
+    "Expand": _expand,
     "EyeLike": _eye_like,
     "Flatten": _flatten,
     "OneHot": _one_hot,

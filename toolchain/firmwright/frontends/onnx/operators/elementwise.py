@@ -1,6 +1,4 @@
-"""Elementwise operators: `expression` calls, or `relu` and `relu6`, which convolutions
-can fuse.
-"""
+"""Elementwise operators: `expression`, or `relu` and `relu6`, which layers can fuse."""
 
 import math
 import re
@@ -22,9 +20,14 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
-_FLOAT_FORMULAS, _FORMULAS, _FORMULAS_WITH_ATTRS = (
-    dict(row.split(": ") for row in text.splitlines())
-    for text in read_sections(__file__, ".txt").values()
+
+def _read_table(text: str) -> dict[str, str]:
+    """Return the formulas by operator."""
+    return dict(row.split(": ") for row in text.splitlines())
+
+
+_FLOAT_FORMULAS, _FORMULAS, _FORMULAS_WITH_ATTRS = map(
+    _read_table, read_sections(__file__, ".txt").values()
 )
 
 
@@ -44,19 +47,17 @@ def _float_formula(formula: str, c: NodeContext) -> OnnxValue:
 
 
 def _formula(formula: str, c: NodeContext) -> OnnxValue:
-    count = len(set(re.findall(r"\b[a-z]\b", formula)))
-    return c.emit.expression(
-        formula, *(c.input(k) for k in range(max(len(c.inputs), count)))
-    )
+    letters = set(re.findall(r"\b[a-z]\b", formula))
+    count = max(len(c.inputs), len(letters))
+    return c.emit.expression(formula, *map(c.input, range(count)))
 
 
 def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxValue:
     require_float32(c)
-    defaults = (item.split("=") for item in attributes.split(", "))
-    values = {
-        name: float32_literal(c.attr(name, float(default)))
-        for name, default in defaults
-    }
+    values: dict[str, str] = {}
+    for item in attributes.split(", "):
+        name, default = item.split("=")
+        values[name] = float32_literal(c.attr(name, float(default)))
     return c.emit.expression(substitute_names(formula, values), c.input(0))
 
 
@@ -97,11 +98,8 @@ def _clip_limit(c: NodeContext, index: int) -> OnnxValue | None:
 
 def _clip(c: NodeContext) -> OnnxValue:
     x, low, high = c.input(0), _clip_limit(c, 1), _clip_limit(c, 2)
-    if (
-        c.dtype(0) == FLOAT32
-        and isinstance(low, ConstantValue)
-        and c.scalar(1, "limits") == 0
-    ):
+    starts_at_zero = isinstance(low, ConstantValue) and c.scalar(1, "limits") == 0
+    if c.dtype(0) == FLOAT32 and starts_at_zero:
         if high is None:
             return c.emit.call("relu", x)
         if isinstance(high, ConstantValue) and c.scalar(2, "limits") == 6:
@@ -116,11 +114,8 @@ def _clip(c: NodeContext) -> OnnxValue:
 
 def _pow(c: NodeContext) -> OnnxValue:
     x, y = c.input(0), c.input(1)
-    if (
-        isinstance(y, ConstantValue)
-        and y.array.size == 1
-        and len(y.shape) <= len(x.shape)
-    ):
+    has_more_axes = len(y.shape) > len(x.shape)
+    if isinstance(y, ConstantValue) and y.array.size == 1 and not has_more_axes:
         power = float(y.array.item())
         if power in (1.0, 2.0, 3.0, 4.0):
             return c.emit.expression(" * ".join("a" * int(power)), x)
@@ -134,9 +129,7 @@ def _pow(c: NodeContext) -> OnnxValue:
 
 
 _FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
-"""Formula that converts `rest`, the remainder with a's sign, to the remainder with b's
-sign.
-"""
+"""Converts `rest`, the remainder with a's sign, to the one with b's sign."""
 
 
 def _mod(c: NodeContext) -> OnnxValue:
@@ -170,20 +163,18 @@ def _mean(c: NodeContext) -> OnnxValue:
 
 def _is_inf(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    terms = [
-        f"(a == {text})"
-        for name, text in (("detect_positive", "inf"), ("detect_negative", "-inf"))
-        if c.attr(name, 1)
-    ]
-    return c.emit.expression(" | ".join(terms) or "(a == inf) & (a != a)", c.input(0))
+    terms = []
+    if c.attr("detect_positive", 1):
+        terms.append("(a == inf)")
+    if c.attr("detect_negative", 1):
+        terms.append("(a == -inf)")
+    formula = " | ".join(terms) or "(a == inf) & (a != a)"  # the latter is never true
+    return c.emit.expression(formula, c.input(0))
 
 
 def _dropout(c: NodeContext) -> list[OnnxValue]:
-    if (
-        c.has(2)
-        and c.scalar(2, "training modes")
-        and (not c.has(1) or c.scalar(1, "ratios") != 0)
-    ):
+    is_training = c.has(2) and c.scalar(2, "training modes")
+    if is_training and (not c.has(1) or c.scalar(1, "ratios") != 0):
         raise NotSupportedError(
             "random numbers of a dropout in training mode; export the model for "
             "inference"
@@ -192,22 +183,28 @@ def _dropout(c: NodeContext) -> list[OnnxValue]:
     return [c.input(0), mask][: max(1, len(c.outputs))]
 
 
+def _cast(c: NodeContext) -> OnnxValue:
+    x, name = c.input(0), dtype_name(int(c.attr("to", 0)))
+    return c.emit.cast(x, node_context.supported_dtype(name))
+
+
+def _importers_of_formulas() -> dict[str, Importer]:
+    importers: dict[str, Importer] = {}
+    for name, formula in _FLOAT_FORMULAS.items():
+        importers[name] = partial(_float_formula, formula)
+    for name, formula in _FORMULAS.items():
+        importers[name] = partial(_formula, formula)
+    for head, formula in _FORMULAS_WITH_ATTRS.items():
+        # OPERATOR(ATTRIBUTE=DEFAULT, ...)
+        name, _, attributes = head.partition("(")
+        importers[name] = partial(_formula_with_attrs, formula, attributes[:-1])
+    return importers
+
+
 IMPORTERS: Mapping[str, Importer] = {
-    **{
-        name: partial(_float_formula, formula)
-        for name, formula in _FLOAT_FORMULAS.items()
-    },
-    **{name: partial(_formula, formula) for name, formula in _FORMULAS.items()},
-    **{
-        head.partition("(")[0]: partial(
-            _formula_with_attrs, formula, head.partition("(")[2][:-1]
-        )
-        for head, formula in _FORMULAS_WITH_ATTRS.items()
-    },
+    **_importers_of_formulas(),
     "BitShift": _shift,
-    "Cast": lambda c: c.emit.cast(
-        c.input(0), node_context.supported_dtype(dtype_name(int(c.attr("to", 0))))
-    ),
+    "Cast": _cast,
     "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
     "Clip": _clip,
     "Dropout": _dropout,

@@ -1,6 +1,4 @@
-"""Gather, scatter and ordering operators; Gather with constant indices becomes a static
-gather.
-"""
+"""Gather, scatter and ordering operators; constant indices give a static gather."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,10 +33,9 @@ def _gather(c: NodeContext) -> OnnxValue:
     if not isinstance(places, ConstantValue):
         return c.emit.gather_along(x, axis, places)
     size = shape[axis]
+    extents = (*shape[:axis], *places.shape, *shape[axis + 1 :])
     if not places.array.size:
-        empty = np.zeros(
-            (*shape[:axis], *places.shape, *shape[axis + 1 :]), c.dtype(0).np
-        )
+        empty = np.zeros(extents, c.dtype(0).np)
         return ConstantValue(empty, f"{c.emit.stem}/empty")
     indices = places.array.astype(np.int64)
     indices = np.where(indices < 0, indices + size, indices)
@@ -48,7 +45,7 @@ def _gather(c: NodeContext) -> OnnxValue:
     if (indices.reshape(-1) == first + np.arange(count)).all():
         # Consecutive indices are a slice, which may be a view.
         part = c.emit.slice_axis(x, axis, first, count)
-        return c.emit.reshape(part, (*shape[:axis], *places.shape, *shape[axis + 1 :]))
+        return c.emit.reshape(part, extents)
     return c.emit.gather(x, axis, indices)
 
 
@@ -65,17 +62,15 @@ def _gather_slices(c: NodeContext) -> OnnxValue:
 def _scatter_elements(c: NodeContext) -> OnnxValue:
     step = c.attr("reduction", "none")
     attrs = DynamicScatterAttrs(mode="elements", axis=c.axis(0), step=step)
-    return c.emit.call(
-        "dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs
-    )
+    inputs = (c.input(0), c.input(1), c.input(2))
+    return c.emit.call("dynamic_scatter", *inputs, attrs=attrs)
 
 
 def _scatter_slices(c: NodeContext) -> OnnxValue:
     step, batch_dims = c.attr("reduction", "none"), int(c.attr("batch_dims", 0))
     attrs = DynamicScatterAttrs(mode="slices", batch_dims=batch_dims, step=step)
-    return c.emit.call(
-        "dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs
-    )
+    inputs = (c.input(0), c.input(1), c.input(2))
+    return c.emit.call("dynamic_scatter", *inputs, attrs=attrs)
 
 
 def _compress(c: NodeContext) -> OnnxValue:
@@ -109,7 +104,7 @@ def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
 
 def _cumulative(step: CumulativeStep, c: NodeContext) -> OnnxValue:
     axis = normalize_axis(int(c.scalar(1, "axes")), c.rank)
-    exclusive, reverse = (bool(c.attr(name, 0)) for name in ("exclusive", "reverse"))
+    exclusive, reverse = bool(c.attr("exclusive", 0)), bool(c.attr("reverse", 0))
     attrs = CumulativeAttrs(axis=axis, step=step, exclusive=exclusive, reverse=reverse)
     return c.emit.call("cumulative", c.input(0), attrs=attrs)
 

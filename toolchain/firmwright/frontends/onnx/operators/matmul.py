@@ -1,6 +1,4 @@
-"""ONNX's Gemm, MatMul, MatMulInteger and Einsum as fully_connected or reductions of
-products.
-"""
+"""Gemm, MatMul, MatMulInteger, Einsum by fully_connected or reductions of products."""
 
 import math
 from collections.abc import Mapping
@@ -44,17 +42,13 @@ def _gemm(c: NodeContext) -> OnnxValue:
     if isinstance(bias, ConstantValue) and bias.array.size == 0:
         bias = None
     outputs = c.shape(1)[0 if transposed else 1]
-    if (
-        a.type.dtype == FLOAT32
-        and isinstance(b, ConstantValue)
-        and _is_row(bias, outputs)
-    ):
+    is_float = a.type.dtype == FLOAT32
+    if is_float and isinstance(b, ConstantValue) and _is_row(bias, outputs):
         w, row = b.array if transposed else b.array.T, None
         if isinstance(bias, ConstantValue):
             spread = np.broadcast_to(bias.array.reshape(-1), (outputs,))
-            row = ConstantValue(
-                (spread * np.float32(beta)).astype(np.float32), bias.name
-            )
+            products = (spread * np.float32(beta)).astype(np.float32)
+            row = ConstantValue(products, bias.name)
         scaled = w if alpha == 1 else (w * np.float32(alpha)).astype(np.float32)
         return emit_fully_connected(emit, a, scaled, b.name, row)
     y = emit_matmul(emit, a, emit.transpose(b, (1, 0)) if transposed else b)
@@ -62,9 +56,8 @@ def _gemm(c: NodeContext) -> OnnxValue:
         y = emit.expression(f"a * {float32_literal(alpha)}", y)
     if bias is None:
         return y
-    return emit.expression(
-        "a + b" if beta == 1 else f"a + b * {float32_literal(beta)}", y, bias
-    )
+    formula = "a + b" if beta == 1 else f"a + b * {float32_literal(beta)}"
+    return emit.expression(formula, y, bias)
 
 
 def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
@@ -88,9 +81,7 @@ def import_matmul(c: NodeContext) -> OnnxValue:
 
 
 def emit_matmul(emit: CallEmitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
-    """Emit the product of matrices or stacks of matrices, as defined by numpy's
-    matmul.
-    """
+    """Emit the product of matrices or stacks of matrices, like numpy's matmul."""
     a_shape, b_shape = a.shape, b.shape
     if not a_shape or not b_shape:
         raise NotSupportedError("a product of matrices with a scalar")
@@ -119,19 +110,13 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
 
 
 def _dynamic_quantize_matmul(c: NodeContext) -> OnnxValue:
-    """Emit the product of a tensor that is quantized at run time and constant int8
-    weights.
-    """
-    w, scales = (
-        c.array(1, "weights"),
-        c.array(2, "scales").astype(np.float32).reshape(-1),
-    )
-    quantization = Quantization(
-        tuple(map(float, scales)), (0,) * len(scales), 0 if len(scales) > 1 else None
-    )
-    weights = ConstantValue(
-        np.ascontiguousarray(w.T), f"{c.emit.stem}/weights", quantization
-    )
+    """Emit the product of a tensor quantized at run time and constant int8 weights."""
+    w = c.array(1, "weights")
+    scales = c.array(2, "scales").astype(np.float32).reshape(-1)
+    axis = 0 if len(scales) > 1 else None
+    quantization = Quantization(tuple(map(float, scales)), (0,) * len(scales), axis)
+    rows = np.ascontiguousarray(w.T)
+    weights = ConstantValue(rows, f"{c.emit.stem}/weights", quantization)
     attrs = HybridFullyConnectedAttrs(
         activation="none", keep_dims=True, asymmetric=True, whole=True
     )
@@ -161,33 +146,28 @@ def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
     full = [term.replace("...", dots) for term in terms]
     if not arrow:
         letters = "".join(terms)
-        single = (
-            letter
-            for letter in sorted(set(letters) - {"."})
-            if letters.count(letter) == 1
-        )
+        own = sorted(set(letters) - {"."})
+        single = [letter for letter in own if letters.count(letter) == 1]
         result = "..." + "".join(single)
     return full, result.replace("...", dots)
 
 
 def _einsum(c: NodeContext) -> OnnxValue:
     terms, result = _parse_equation(c)
-    joined = [
-        letter for letter in dict.fromkeys("".join(terms)) if letter not in result
-    ]
+    letters = dict.fromkeys("".join(terms))
+    joined = [letter for letter in letters if letter not in result]
     order = result + "".join(joined)
     if len(set(result)) != len(result):
         raise NotSupportedError(f"the equation {c.attr('equation')!r}")
-    operands = [
-        _align_axes(c, *_diagonal(c, x, term), order)
-        for x, term in zip(c.all_inputs(), terms, strict=True)
-    ]
+    operands: list[OnnxValue] = []
+    for x, term in zip(c.all_inputs(), terms, strict=True):
+        diagonal, labels = _diagonal(c, x, term)
+        operands.append(_align_axes(c, diagonal, labels, order))
     formula = " * ".join("abcdefgh"[: len(operands)])
     if not joined:
         return c.emit.expression(formula, *operands)
-    return c.emit.reduction(
-        formula, "add", range(len(result), len(order)), *operands, keep=False
-    )
+    axes = range(len(result), len(order))
+    return c.emit.reduction(formula, "add", axes, *operands, keep=False)
 
 
 def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
@@ -199,19 +179,15 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
         places = np.arange(math.prod(shape)).reshape(shape)
         flat = c.emit.reshape(x, (math.prod(shape),))
         x = c.emit.gather(flat, 0, np.diagonal(places, axis1=first, axis2=second))
-        term = (
-            "".join(t for k, t in enumerate(term) if k not in (first, second)) + label
-        )
+        others = [t for k, t in enumerate(term) if k not in (first, second)]
+        term = "".join(others) + label
     return x, term
 
 
 def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValue:
-    """Return the operand with its axes in `order`; missing labels become axes of size
-    1.
-    """
-    moved = c.emit.transpose(
-        x, [term.index(letter) for letter in order if letter in term]
-    )
+    """Return the operand with its axes in `order`; a missing label has size 1."""
+    perm = [term.index(letter) for letter in order if letter in term]
+    moved = c.emit.transpose(x, perm)
     sizes = dict(zip(term, x.shape, strict=True))
     return c.emit.reshape(moved, [sizes.get(letter, 1) for letter in order])
 

@@ -1,6 +1,4 @@
-"""ONNX Runtime's own operators (its documentation of contrib operators) without
-standard form.
-"""
+"""ONNX Runtime's own operators (see its contrib operators) without standard form."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,28 +28,27 @@ _HIDDEN = float32_literal(float(np.finfo(np.float32).min))
 def _fused_matmul(c: NodeContext) -> OnnxValue:
     if c.attr("transBatchA", 0) or c.attr("transBatchB", 0):
         raise NotSupportedError("transposed batches")
-    operands = [
-        _swap_last(c, c.input(k)) if c.attr(name, 0) else c.input(k)
-        for k, name in enumerate(("transA", "transB"))
-    ]
-    y = import_matmul(replace(c, inputs=tuple(operands)))
+    a, b = c.input(0), c.input(1)
+    if c.attr("transA", 0):
+        a = _swap_last(c, a)
+    if c.attr("transB", 0):
+        b = _swap_last(c, b)
+    y = import_matmul(replace(c, inputs=(a, b)))
     alpha = float(c.attr("alpha", 1.0))
     return y if alpha == 1 else c.emit.expression(f"a * {float32_literal(alpha)}", y)
 
 
 def _swap_last(c: NodeContext, x: OnnxValue) -> OnnxValue:
     rank = len(x.shape)
-    return (
-        x if rank < 2 else c.emit.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
-    )
+    if rank < 2:
+        return x
+    return c.emit.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def _attend(
     c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | None
 ) -> OnnxValue:
-    """Emit the softmax of scaled products times the values, with the heads joined
-    again.
-    """
+    """Emit the softmax of scaled products times the values, and join the heads."""
     emit, (batch, heads, length, size) = c.emit, h.query.shape
     total = h.key.shape[2]
     factor = float(c.attr("scale", 0.0)) or 1 / math.sqrt(size)
@@ -68,9 +65,8 @@ def _attend(
     if mask is not None:
         hidden = float32_literal(float(c.attr("mask_filter_value", -10000.0)))
         formula = f"a + where(b > 0, 0.0, {hidden})"
-        logits = emit.expression(
-            formula, logits, _key_mask(c, mask, batch, length, total)
-        )
+        keys_in_use = _key_mask(c, mask, batch, length, total)
+        logits = emit.expression(formula, logits, keys_in_use)
     if c.attr("unidirectional", 0):
         past = np.tri(length, total, total - length, dtype=np.int32)
         causal = emit.const(past, "causal")
@@ -83,8 +79,9 @@ def _attend(
 def _key_mask(
     c: NodeContext, mask: OnnxValue, batch: int, length: int, total: int
 ) -> OnnxValue:
-    """Return a mask, positive where a key is used, that broadcasts to [batch, 1,
-    length, total].
+    """Return a mask that broadcasts to [batch, 1, length, total].
+
+    It is positive where a key is used.
     """
     shape = mask.shape
     if shape == (batch, total):
@@ -93,13 +90,12 @@ def _key_mask(
         return c.emit.reshape(mask, (batch, 1, length, total))
     if shape in ((batch,), (2 * batch,)):
         # The end of the keys in use and, optionally, their begin.
-        places = c.emit.const(
-            np.arange(total, dtype=np.int32).reshape(1, 1, 1, total), "places"
-        )
-        limits = [
-            c.emit.reshape(c.emit.slice_axis(mask, 0, first, batch), (batch, 1, 1, 1))
-            for first in range(0, shape[0], batch)
-        ]
+        line = np.arange(total, dtype=np.int32).reshape(1, 1, 1, total)
+        places = c.emit.const(line, "places")
+        limits: list[OnnxValue] = []
+        for first in range(0, shape[0], batch):
+            column = c.emit.slice_axis(mask, 0, first, batch)
+            limits.append(c.emit.reshape(column, (batch, 1, 1, 1)))
         formula = "int32(a < b)" if len(limits) == 1 else "int32((a < b) & (a >= c))"
         return c.emit.expression(formula, places, *limits)
     raise NotSupportedError(f"a mask {list(shape)}")
@@ -110,9 +106,8 @@ def _split_heads(c: NodeContext, x: OnnxValue, heads: int) -> OnnxValue:
     batch, length, width = x.shape
     if heads < 1 or width % heads:
         raise NotSupportedError(f"{heads} heads of {width} channels")
-    return c.emit.transpose(
-        c.emit.reshape(x, (batch, length, heads, width // heads)), (0, 2, 1, 3)
-    )
+    split = c.emit.reshape(x, (batch, length, heads, width // heads))
+    return c.emit.transpose(split, (0, 2, 1, 3))
 
 
 def _append(c: NodeContext, past: OnnxValue | None, x: OnnxValue) -> OnnxValue:
@@ -129,15 +124,15 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
     if c.has(2):
         joined = c.emit.expression("a + b", joined, c.input(2))
     firsts = (0, sizes[0], sizes[0] + sizes[1])
-    query, key, value = (
-        _split_heads(c, c.emit.slice_axis(joined, 2, first, size), heads)
-        for first, size in zip(firsts, sizes, strict=True)
-    )
-    if (past := c.optional(4)) is not None:
-        key, value = (
-            _append(c, c.emit.index_axis(past, 0, k), x)
-            for k, x in enumerate((key, value))
-        )
+    parts: list[OnnxValue] = []
+    for first, size in zip(firsts, sizes, strict=True):
+        part = c.emit.slice_axis(joined, 2, first, size)
+        parts.append(_split_heads(c, part, heads))
+    query, key, value = parts
+    past = c.optional(4)
+    if past is not None:
+        key = _append(c, c.emit.index_axis(past, 0, 0), key)
+        value = _append(c, c.emit.index_axis(past, 0, 1), value)
     y = _attend(c, Heads(query, key, value), c.optional(3), c.optional(5))
     if len(c.outputs) < 2 or not c.outputs[1]:
         return [y]
@@ -156,37 +151,38 @@ def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
     for x in _query_key_value(c):
         if len(x.shape) == 3 and c.has(3):
             count = x.shape[2]
-            x = c.emit.expression(
-                "a + b", x, c.emit.slice_axis(c.input(3), 0, offset, count)
-            )
+            bias = c.emit.slice_axis(c.input(3), 0, offset, count)
+            x = c.emit.expression("a + b", x, bias)
             offset += count
         parts.append(_split_heads(c, x, heads) if len(x.shape) == 3 else x)
-    query, *rest = parts
-    key, value = (_append(c, c.optional(6 + k), x) for k, x in enumerate(rest))
+    query, key, value = parts
+    key = _append(c, c.optional(6), key)
+    value = _append(c, c.optional(7), value)
     y = _attend(c, Heads(query, key, value), c.optional(4), c.optional(5))
     return [y, key, value][: len(c.outputs)]
 
 
 def _query_key_value(c: NodeContext) -> list[OnnxValue]:
-    """Return query, key and value as [batch, length, width], unchanged if already
-    split.
-    """
+    """Return query, key and value as [batch, length, width], unchanged if split."""
     if not c.has(1):
         # Packed: [batch, length, heads, 3, size].
-        batch, length, heads, _, size = c.shape(0)
-        parts = (c.emit.index_axis(c.input(0), 3, k) for k in range(3))
-        return [c.emit.reshape(x, (batch, length, heads * size)) for x in parts]
+        return _unpacked(c, c.input(0), 3)
     if not c.has(2):
         # Key and value packed: [batch, length, heads, 2, size].
-        batch, length, heads, _, size = c.shape(1)
-        parts = (c.emit.index_axis(c.input(1), 3, k) for k in range(2))
-        return [
-            c.input(0),
-            *(c.emit.reshape(x, (batch, length, heads * size)) for x in parts),
-        ]
+        return [c.input(0), *_unpacked(c, c.input(1), 2)]
     if len(c.shape(1)) == 4 and c.has(3):
         raise NotSupportedError("a bias with keys that are split into heads")
     return [c.input(k) for k in range(3)]
+
+
+def _unpacked(c: NodeContext, x: OnnxValue, count: int) -> list[OnnxValue]:
+    """Return the `count` parts along axis 3, each as [batch, length, width]."""
+    batch, length, heads, _, size = x.shape
+    parts: list[OnnxValue] = []
+    for k in range(count):
+        part = c.emit.index_axis(x, 3, k)
+        parts.append(c.emit.reshape(part, (batch, length, heads * size)))
+    return parts
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -1,6 +1,4 @@
-"""ONNX-ML's linear models, support vector machines and features, as ONNX Runtime
-computes them.
-"""
+"""ONNX-ML's linear models, support vector machines and features, as in ONNX Runtime."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -63,29 +61,24 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
         rows, count = x.shape
         wide = c.emit.reshape(x, (rows, 1, count))
         points = c.emit.const(vectors[None].astype(np.float32), "vectors")
-        distances = c.emit.reduction(
-            "(a - b) * (a - b)", "add", (2,), wide, points, keep=False
-        )
+        square = "(a - b) * (a - b)"
+        distances = c.emit.reduction(square, "add", (2,), wide, points, keep=False)
         return c.emit.expression(f"exp(a * {-gamma!r})", distances)
     dots = _product(c, x, vectors, np.zeros(0))
     match kind:
         case "LINEAR":
             return dots
         case "POLY":
-            return c.emit.expression(
-                f"pow(a * {gamma!r} + {shift!r}, {degree!r})", dots
-            )
+            formula = f"pow(a * {gamma!r} + {shift!r}, {degree!r})"
+            return c.emit.expression(formula, dots)
         case "SIGMOID":
             return c.emit.expression(f"tanh(a * {gamma!r} + {shift!r})", dots)
     raise NotSupportedError(f"support vectors of kind {kind}")
 
 
 def _svm_regressor(c: NodeContext) -> OnnxValue:
-    x, coefficients, rho = (
-        float_rows(c),
-        _float_attr(c, "coefficients"),
-        _float_attr(c, "rho"),
-    )
+    x = float_rows(c)
+    coefficients, rho = _float_attr(c, "coefficients"), _float_attr(c, "rho")
     supports = int(c.attr("n_supports", 0))
     if supports:
         x = _kernel(c, x, _float_attr(c, "support_vectors").reshape(supports, -1))
@@ -109,12 +102,12 @@ def _svm_classifier(c: NodeContext) -> Results:
     starts = np.cumsum((0, *counts))
     weights = np.zeros((len(pairs), total), np.float32)
     for row, (i, j) in enumerate(pairs):
-        mine, theirs = (slice(starts[k], starts[k + 1]) for k in (i, j))
+        mine = slice(starts[i], starts[i + 1])
+        theirs = slice(starts[j], starts[j + 1])
         weights[row, mine] = coefficients[j - 1, mine]
         weights[row, theirs] = coefficients[i, theirs]
-    scores = _product(
-        c, _kernel(c, float_rows(c), vectors), weights, _float_attr(c, "rho")
-    )
+    kernels = _kernel(c, float_rows(c), vectors)
+    scores = _product(c, kernels, weights, _float_attr(c, "rho"))
     return _count_votes(c, scores, pairs)
 
 
@@ -142,9 +135,8 @@ def _normalizer(c: NodeContext) -> OnnxValue:
         case "L1":
             norm = c.emit.reduction("abs(a)", "add", (1,), x)
         case "L2":
-            norm = c.emit.expression(
-                "sqrt(a)", c.emit.reduction("a * a", "add", (1,), x)
-            )
+            square = c.emit.reduction("a * a", "add", (1,), x)
+            norm = c.emit.expression("sqrt(a)", square)
         case "MAX":
             norm = c.emit.reduction("a", "max", (1,), x)
         case other:
@@ -174,9 +166,8 @@ def _imputer(c: NodeContext) -> OnnxValue:
     else:
         values = np.asarray(c.attr("imputed_value_int64s") or (), np.int64)
         test = f"a == {int(c.attr('replaced_value_int64', 0))}"
-    return c.emit.expression(
-        f"where({test}, b, a)", c.input(0), c.emit.const(values, "imputed")
-    )
+    filler = c.emit.const(values, "imputed")
+    return c.emit.expression(f"where({test}, b, a)", c.input(0), filler)
 
 
 def _one_hot(c: NodeContext) -> OnnxValue:
@@ -190,7 +181,7 @@ def _one_hot(c: NodeContext) -> OnnxValue:
 
 
 def _label_encoder(c: NodeContext) -> OnnxValue:
-    keys, values = (_label_map(c, part) for part in ("keys", "values"))
+    keys, values = _label_map(c, "keys"), _label_map(c, "values")
     kind = "int64" if values.dtype == np.int64 else "float32"
     name = "default_int64" if kind == "int64" else "default_float"
     default = c.attr(name, -1 if kind == "int64" else -0.0)

@@ -1,10 +1,9 @@
-"""ONNX's pools, by max_pool2d and average_pool2d where they are equivalent, else N-d
-pooling.
-"""
+"""ONNX's pools: max_pool2d and average_pool2d if equivalent, else N-d pooling."""
 
 import math
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
@@ -59,8 +58,7 @@ def emit_pool(
     term: str | None = None,
     final: str | None = None,
 ) -> OnnxValue:
-    """Emit a pool over any number of axes; `term` and `final` are the formulas of
-    `PoolNdAttrs`.
+    """Emit a pool over any axes; `term` and `final` are formulas of `PoolNdAttrs`.
 
     If `count_include_pad` is set, quantized results count elements beyond the padding
     too.
@@ -77,9 +75,10 @@ def emit_pool(
         raise NotSupportedError("a window that covers padding only")
     padded: tuple[int, ...] | None = None
     if kind == "average":
-        pairs = zip(window.before, window.size if result else window.after, strict=True)
+        ends = window.size if result else window.after
+        pairs = zip(window.before, ends, strict=True)
         counts = c.attr("count_include_pad", 0)
-        padded = tuple(n for pair in pairs for n in pair) if counts else ()
+        padded = tuple(chain.from_iterable(pairs)) if counts else ()
     attrs = PoolNdAttrs(
         kind=kind,
         size=window.size,
@@ -98,11 +97,11 @@ def _covers_padding_only(
     window: Window, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> bool:
     """Return whether some window has no element of the input."""
-    for (n, size, stride, dilation, before, _), count in zip(
-        window.axes(inputs), outputs, strict=True
-    ):
+    axes = zip(window.axes(inputs), outputs, strict=True)
+    for (length, size, stride, dilation, before, _), count in axes:
         for first in range(-before, count * stride - before, stride):
-            if not any(0 <= first + tap * dilation < n for tap in range(size)):
+            taps = range(first, first + size * dilation, dilation)
+            if not any(0 <= tap < length for tap in taps):
                 return True
     return False
 
@@ -121,9 +120,7 @@ def _norm_pool(c: NodeContext) -> OnnxValue:
 def _is_image_pool(
     c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]
 ) -> bool:
-    """Return whether the image operators, which exclude padding, give the same
-    result.
-    """
+    """Return whether image operators, which exclude padding, give the same result."""
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
     stored = x.dtype == INT8 and x.quantization is not None
@@ -134,7 +131,8 @@ def _is_image_pool(
     padding = (*window.before, *window.after)
     if kind == "average" and c.attr("count_include_pad", 0) and any(padding):
         return False
-    if any(p >= k for p, k in zip(padding, (*window.size, *window.size), strict=True)):
+    pairs = zip(padding, (*window.size, *window.size), strict=True)
+    if any(margin >= size for margin, size in pairs):
         return False
     return outputs == window.outputs(shape[2:])
 
@@ -165,14 +163,14 @@ def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
 
 def _global_norm(c: NodeContext) -> OnnxValue:
     formula, root = _norm_formulas(c)
-    return c.emit.expression(
-        root, c.emit.reduction(formula, "add", range(2, c.rank), c.input(0))
-    )
+    total = c.emit.reduction(formula, "add", range(2, c.rank), c.input(0))
+    return c.emit.expression(root, total)
 
 
 def _local_response(c: NodeContext) -> OnnxValue:
-    """Return x / (bias + alpha / size * sum of squares of `size` adjacent channels) ^
-    beta.
+    """Return x / (bias + alpha / size * sum of squares) ^ beta.
+
+    The squares are those of `size` adjacent channels.
     """
     x, size, shape = c.input(0), int(c.attr("size")), c.shape(0)
     before, extents = (size - 1) // 2, (shape[1], math.prod(shape[2:]))
@@ -187,10 +185,8 @@ def _local_response(c: NodeContext) -> OnnxValue:
         padded=(before, size - 1 - before, 0, 0),
     )
     mean = c.emit.call("pool_nd", square, attrs=attrs)
-    alpha, beta, bias = (
-        float(c.attr(name, default))
-        for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
-    )
+    alpha, beta = float(c.attr("alpha", 1e-4)), float(c.attr("beta", 0.75))
+    bias = float(c.attr("bias", 1.0))
     formula = f"a / pow({bias!r} + {alpha!r} * b, {beta!r})"
     return c.emit.expression(formula, x, c.emit.reshape(mean, shape))
 

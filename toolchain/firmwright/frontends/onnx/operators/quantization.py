@@ -1,6 +1,4 @@
-"""QuantizeLinear, DequantizeLinear and QLinear operators in floats where nothing is
-fused.
-"""
+"""QuantizeLinear, DequantizeLinear and QLinear operators in floats, if not fused."""
 
 import math
 from collections.abc import Mapping
@@ -21,9 +19,7 @@ from firmwright.ir.graph.attributes.values import AxesAttrs
 def _broadcast_operand(
     c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]
 ) -> OnnxValue:
-    """Return a scale or zero point (per tensor, axis or block) broadcastable to
-    `shape`.
-    """
+    """Return a scale or zero point (per tensor, axis or block) for `shape`."""
     own = operand.shape
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
@@ -32,9 +28,8 @@ def _broadcast_operand(
         return c.emit.gather(operand, axis, np.arange(shape[axis]) // block)
     if own != (shape[axis],):
         raise NotSupportedError(f"scales {list(own)} for axis {axis} of {list(shape)}")
-    return c.emit.reshape(
-        operand, node_context.vector_shape(shape[axis], axis, len(shape))
-    )
+    spread = node_context.vector_shape(shape[axis], axis, len(shape))
+    return c.emit.reshape(operand, spread)
 
 
 def _target(c: NodeContext) -> DType:
@@ -79,9 +74,7 @@ def import_dequantize(c: NodeContext) -> OnnxValue:
 
 
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
-    """Reshape to a scalar, or to a vector that broadcasts along axis 1 of `rank`
-    axes.
-    """
+    """Reshape to a scalar, or to a vector along axis 1 of `rank` axes."""
     count = math.prod(operand.shape)
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
@@ -90,7 +83,8 @@ def _qlinear_conv(c: NodeContext) -> OnnxValue:
     window = conv.window_geometry(c, c.shape(3)[2:], c.shape(0)[2:])
     x = conv.subtract_zero_point(c, c.input(0), c.input(2), c.rank)
     w = conv.subtract_zero_point(c, c.input(3), c.input(5), c.rank)
-    total = conv.emit_conv_nd(c, window, x, w, *([c.input(8)] if c.has(8) else []))
+    bias = [c.input(8)] if c.has(8) else []
+    total = conv.emit_conv_nd(c, window, x, w, *bias)
     scales = (_channels(c, c.input(k), c.rank) for k in (1, 4, 6))
     factor = c.emit.expression("a * b / c", *scales)
     steps = c.emit.expression("float32(a) * b", total, factor)
@@ -116,15 +110,14 @@ def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     """Return uint8 values, scale and zero point; the represented range includes 0."""
     x = c.input(0)
     attrs = AxesAttrs(axes=tuple(range(c.rank)), keep_dims=False)
-    low, high = (c.emit.call(op, x, attrs=attrs) for op in ("reduce_min", "reduce_max"))
+    low = c.emit.call("reduce_min", x, attrs=attrs)
+    high = c.emit.call("reduce_max", x, attrs=attrs)
     extent = "extent = max(b, 0.0) - min(a, 0.0)"
     # ONNX Runtime's scale of a tensor of zeros is 1.
-    scale = c.emit.expression(
-        f"{extent}; where(extent == 0.0, 1.0, extent / 255.0)", low, high
-    )
-    point = c.emit.expression(
-        "uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale
-    )
+    step = "where(extent == 0.0, 1.0, extent / 255.0)"
+    scale = c.emit.expression(f"{extent}; {step}", low, high)
+    zero = "uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))"
+    point = c.emit.expression(zero, low, scale)
     steps = c.emit.expression("a / b", x, scale)
     return [_saturate(c, steps, point, point.type.dtype), scale, point]
 

@@ -50,9 +50,7 @@ _ACTIVATIONS: Mapping[str, tuple[str, tuple[float | None, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Weights of one direction, [gates * hidden, ...], and its activations as
-    expressions of v.
-    """
+    """Weights of one direction, [gates * hidden, ...], and activations of v."""
 
     backwards: bool
     w: OnnxValue
@@ -72,10 +70,8 @@ def _formulas(
     no gate.
     """
     names = list(c.attr("activations") or list(defaults) * directions)
-    alphas, betas = (
-        list(c.attr("activation_alpha") or ()),
-        list(c.attr("activation_beta") or ()),
-    )
+    alphas = list(c.attr("activation_alpha") or ())
+    betas = list(c.attr("activation_beta") or ())
     clip = c.attr("clip")
     activations = {key.lower(): row for key, row in _ACTIVATIONS.items()}
     formulas = []
@@ -83,9 +79,8 @@ def _formulas(
         if name.lower() not in activations:
             raise NotSupportedError(f"the activation {name}")
         text, values = activations[name.lower()]
-        for letter, overrides, default in zip(
-            ("alpha", "beta"), (alphas, betas), values, strict=False
-        ):
+        arguments = zip(("alpha", "beta"), (alphas, betas), values, strict=False)
+        for letter, overrides, default in arguments:
             value = overrides.pop(0) if overrides else default
             if value is None:
                 raise NotSupportedError(
@@ -105,14 +100,15 @@ def _directions(
 ) -> Iterator[_Direction]:
     count, rows, hidden = c.shape(2)
     direction = c.attr("direction", "forward")
-    if count != (2 if direction == "bidirectional" else 1) or rows != gates * hidden:
+    expected = 2 if direction == "bidirectional" else 1
+    if count != expected or rows != gates * hidden:
         raise NotSupportedError(f"weights {list(c.shape(2))} for direction {direction}")
     for index, formulas in enumerate(_formulas(c, defaults, count)):
         bias = c.emit.index_axis(c.input(3), 0, index) if c.has(3) else None
-        w_bias, r_bias = (
-            bias and c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1)
-        )
-        w, r = (c.emit.index_axis(c.input(k), 0, index) for k in (1, 2))
+        w_bias = bias and c.emit.slice(bias, [0], [rows])
+        r_bias = bias and c.emit.slice(bias, [rows], [rows])
+        w = c.emit.index_axis(c.input(1), 0, index)
+        r = c.emit.index_axis(c.input(2), 0, index)
         peepholes = []
         if c.has(7):
             whole = c.emit.index_axis(c.input(7), 0, index)
@@ -124,9 +120,7 @@ def _directions(
 def emit_dense(
     c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | None
 ) -> OnnxValue:
-    if isinstance(w, ConstantValue) and (
-        bias is None or isinstance(bias, ConstantValue)
-    ):
+    if isinstance(w, ConstantValue) and isinstance(bias, ConstantValue | None):
         return emit_fully_connected(c.emit, x, w.array, w.name, bias)
     y = emit_matmul(c.emit, x, c.emit.transpose(w, (1, 0)))
     return y if bias is None else c.emit.expression("a + b", y, bias)
@@ -152,25 +146,22 @@ class _Recurrence:
             x = c.emit.transpose(x, (1, 0, 2))
         flat = c.emit.reshape(x, (self.steps * self.batch, x.shape[2]))
         whole = emit_dense(c, flat, direction.w, direction.w_bias)
-        return [
-            c.emit.slice_axis(whole, 0, t * self.batch, self.batch)
-            for t in range(self.steps)
-        ]
+        parts: list[OnnxValue] = []
+        for t in range(self.steps):
+            parts.append(c.emit.slice_axis(whole, 0, t * self.batch, self.batch))
+        return parts
 
     def initial(self, index: int, direction: int) -> OnnxValue:
         if not self.c.has(index):
-            return self.c.emit.const(
-                np.zeros((self.batch, self.hidden), np.float32), "zeros"
-            )
+            zeros = np.zeros((self.batch, self.hidden), np.float32)
+            return self.c.emit.const(zeros, "zeros")
         state = self.c.input(index)
         if self.is_batch_first:
             state = self.c.emit.transpose(state, (1, 0, 2))
         return self.c.emit.index_axis(state, 0, direction)
 
     def running(self, step: int) -> OnnxValue | None:
-        """Return the mask of samples that have not ended at `step`, or None if all are
-        running.
-        """
+        """Return the mask of samples running at `step`, or None if all are."""
         if not self.c.has(4):
             return None
         is_running = self.c.array(4, "lengths").reshape(-1, 1) > step
@@ -197,17 +188,8 @@ class _Recurrence:
             inputs, step = self.projected(direction), make_step(direction)
             steps: list[OnnxValue] = [state[0]] * self.steps
             for t in self.order(direction):
-                following, mask = step(inputs[t], state), self.running(t)
-                steps[t] = following[0]
-                if mask is None:
-                    state = list(following)
-                    continue
-                steps[t] = emit.expression("where(a, b, 0.0)", mask, following[0])
-                pairs = zip(following, state, strict=True)
-                state = [
-                    emit.expression("where(a, b, c)", mask, new, old)
-                    for new, old in pairs
-                ]
+                following = step(inputs[t], state)
+                steps[t], state = self.masked(t, following, state)
             outputs.append(steps)
             last_states.append(state)
         shape = (1, self.batch, self.hidden)
@@ -216,10 +198,23 @@ class _Recurrence:
         results = [emit.transpose(y, (2, 0, 1, 3)) if self.is_batch_first else y]
         for parts in zip(*last_states, strict=True):
             last = emit.concat([emit.reshape(part, shape) for part in parts], 0)
-            results.append(
-                emit.transpose(last, (1, 0, 2)) if self.is_batch_first else last
-            )
+            if self.is_batch_first:
+                last = emit.transpose(last, (1, 0, 2))
+            results.append(last)
         return results[: max(1, len(self.c.outputs))]
+
+    def masked(
+        self, step: int, following: Sequence[OnnxValue], state: Sequence[OnnxValue]
+    ) -> tuple[OnnxValue, list[OnnxValue]]:
+        """Return output and states: zero and the old ones for ended samples."""
+        emit, mask = self.c.emit, self.running(step)
+        if mask is None:
+            return following[0], list(following)
+        output = emit.expression("where(a, b, 0.0)", mask, following[0])
+        states: list[OnnxValue] = []
+        for new, old in zip(following, state, strict=True):
+            states.append(emit.expression("where(a, b, c)", mask, new, old))
+        return output, states
 
 
 def _recurrence(c: NodeContext) -> _Recurrence:
@@ -254,10 +249,10 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
 
     def make_step(direction: _Direction) -> _Step:
         f, g, h_formula = direction.formulas
-        gate, forget, output, new, shown = (
-            substitute_names(text, {"v": name})
-            for text, name in ((f, "a"), (f, "b"), (f, "a"), (g, "c"), (h_formula, "b"))
-        )
+        gate = output = substitute_names(f, {"v": "a"})
+        forget = substitute_names(f, {"v": "b"})
+        new = substitute_names(g, {"v": "c"})
+        shown = substitute_names(h_formula, {"v": "b"})
         kept = f"1.0 - ({gate})" if is_coupled else forget
 
         def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
@@ -268,9 +263,8 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
                 i_hole, o_hole, f_hole = direction.peepholes
                 zi = c.emit.expression("a + b * c", zi, i_hole, cell)
                 zf = c.emit.expression("a + b * c", zf, f_hole, cell)
-            cell = c.emit.expression(
-                f"({kept}) * d + ({gate}) * ({new})", zi, zf, zc, cell
-            )
+            formula = f"({kept}) * d + ({gate}) * ({new})"
+            cell = c.emit.expression(formula, zi, zf, zc, cell)
             if direction.peepholes:
                 zo = c.emit.expression("a + b * c", zo, o_hole, cell)
             return c.emit.expression(f"({output}) * ({shown})", zo, cell), cell
@@ -284,15 +278,14 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
 def _gru(c: NodeContext) -> list[OnnxValue]:
     recurrence, after = _recurrence(c), bool(c.attr("linear_before_reset", 0))
     n = recurrence.hidden
-    parts = ((0, 2 * n), (2 * n, n))
 
     def make_step(direction: _Direction) -> _Step:
         f, g = direction.formulas
         bias = direction.r_bias
-        r_gates, r_hidden = (c.emit.slice_axis(direction.r, 0, *part) for part in parts)
-        b_gates, b_hidden = (
-            bias and c.emit.slice_axis(bias, 0, *part) for part in parts
-        )
+        r_gates = c.emit.slice_axis(direction.r, 0, 0, 2 * n)
+        r_hidden = c.emit.slice_axis(direction.r, 0, 2 * n, n)
+        b_gates = bias and c.emit.slice_axis(bias, 0, 0, 2 * n)
+        b_hidden = bias and c.emit.slice_axis(bias, 0, 2 * n, n)
 
         def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
             (h,) = state
@@ -304,9 +297,8 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
                 inner = emit_dense(c, h, r_hidden, b_hidden)
                 new = c.emit.expression(f"v = a + b * c; {g}", xh, reset, inner)
             else:
-                inner = emit_dense(
-                    c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden
-                )
+                kept = c.emit.expression("a * b", reset, h)
+                inner = emit_dense(c, kept, r_hidden, b_hidden)
                 new = c.emit.expression(f"v = a + b; {g}", xh, inner)
             return [c.emit.expression("(1.0 - a) * b + a * c", update, new, h)]
 

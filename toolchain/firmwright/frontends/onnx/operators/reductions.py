@@ -1,6 +1,4 @@
-"""Reductions along axes, and the operators based on them: norms, softmax,
-normalizations.
-"""
+"""Reductions along axes, and what uses them: norms, softmax, normalizations."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -62,8 +60,7 @@ def _reduce_min_max(step: Literal["min", "max"], c: NodeContext) -> OnnxValue:
     combine: ReductionStep = step
     if x.type.dtype == BOOL:
         combine = "or" if step == "max" else "and"
-    # Unlike reduce_max of TFLite, this starts from -inf, not from the least finite
-    # number.
+    # Unlike TFLite's reduce_max, this starts from -inf, not the least finite number.
     return c.emit.reduction("a", combine, axes, x, keep=keep)
 
 
@@ -95,7 +92,8 @@ def _log_sum_exp(c: NodeContext) -> OnnxValue:
     y = c.emit.expression("log(a) + b", total, highest)
     if c.attr("keepdims", 1):
         return y
-    return c.emit.reshape(y, [n for axis, n in enumerate(y.shape) if axis not in axes])
+    kept = [n for axis, n in enumerate(y.shape) if axis not in axes]
+    return c.emit.reshape(y, kept)
 
 
 def _softmax(c: NodeContext) -> OnnxValue:
@@ -111,8 +109,10 @@ def emit_softmax(emit: CallEmitter, x: OnnxValue, axis: int) -> OnnxValue:
 
 def axis_last(axis: int, rank: int) -> tuple[list[int], list[int]]:
     """Return the permutation that makes `axis` the last one, and its inverse."""
-    perm = [*(k for k in range(rank) if k != axis), axis]
-    return perm, [perm.index(k) for k in range(rank)]
+    perm = [k for k in range(rank) if k != axis]
+    perm.append(axis)
+    inverse = [perm.index(k) for k in range(rank)]
+    return perm, inverse
 
 
 def _log_softmax(c: NodeContext) -> OnnxValue:
@@ -128,13 +128,11 @@ def _hardmax(c: NodeContext) -> OnnxValue:
     x, axis, shape = c.input(0), c.axis(-1), c.shape(0)
     attrs = ArgMinMaxAttrs(axis=axis, least=False, last=False)
     place = c.emit.call("arg_min_max", x, attrs=attrs, result=INT32)
-    line = np.arange(shape[axis], dtype=np.int32).reshape(
-        vector_shape(shape[axis], axis, c.rank)
-    )
+    line = np.arange(shape[axis], dtype=np.int32)
+    line = line.reshape(vector_shape(shape[axis], axis, c.rank))
+    places = c.emit.const(line, "places")
     spread = c.emit.reshape(place, (*shape[:axis], 1, *shape[axis + 1 :]))
-    return c.emit.expression(
-        "where(a == b, 1.0, 0.0)", spread, c.emit.const(line, "places")
-    )
+    return c.emit.expression("where(a == b, 1.0, 0.0)", spread, places)
 
 
 def _lp_normalization(c: NodeContext) -> OnnxValue:
@@ -142,15 +140,12 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
     axis, order = c.axis(-1), int(c.attr("p", 2))
     formula, root = ("abs(a)", "b") if order == 1 else ("a * a", "sqrt(b)")
     total = c.emit.reduction(formula, "add", (axis,), c.input(0))
-    return c.emit.expression(
-        f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total
-    )
+    quotient = f"size = {root}; where(size == 0.0, 0.0, a / size)"
+    return c.emit.expression(quotient, c.input(0), total)
 
 
 def _broadcast_channels(c: NodeContext, tensor: OnnxValue, rank: int) -> OnnxValue:
-    """Reshape a vector with one value per channel so that it broadcasts to [n, c,
-    ...].
-    """
+    """Reshape a vector with one value per channel to broadcast to [n, c, ...]."""
     return c.emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
 
 
@@ -161,22 +156,20 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
     x, rank = c.input(0), c.rank
     vectors = [c.input(index) for index in range(1, 5)]
     epsilon = float(c.attr("epsilon", 1e-5))
-    constants = [
-        v.array.astype(np.float64) for v in vectors if isinstance(v, ConstantValue)
-    ]
+    constants = [v.array for v in vectors if isinstance(v, ConstantValue)]
     if rank > 1 and len(constants) == 4:
-        scale, bias, middle, variance = constants
+        scale, bias, middle, variance = (
+            array.astype(np.float64) for array in constants
+        )
         factor = scale / np.sqrt(variance + epsilon)
         shift = bias - middle * factor
-        tensors = (
-            _broadcast_channels(c, c.emit.const(array.astype(np.float32), name), rank)
-            for array, name in ((factor, "factor"), (shift, "shift"))
-        )
-        return c.emit.expression("a * b + c", x, *tensors)
+        b = c.emit.const(factor.astype(np.float32), "factor")
+        d = c.emit.const(shift.astype(np.float32), "shift")
+        pair = _broadcast_channels(c, b, rank), _broadcast_channels(c, d, rank)
+        return c.emit.expression("a * b + c", x, *pair)
     spread = [_broadcast_channels(c, item, max(rank, 2)) for item in vectors]
-    return c.emit.expression(
-        f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c", x, *spread
-    )
+    formula = f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c"
+    return c.emit.expression(formula, x, *spread)
 
 
 def _emit_normalization(
@@ -230,19 +223,16 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
             repeated = c.emit.broadcast(column, (groups, shape[1] // groups))
             vectors[k] = c.emit.reshape(repeated, (shape[1],))
     wide = c.emit.reshape(y, shape)
-    return _scale_and_shift(
-        c, wide, *(_broadcast_channels(c, v, c.rank) for v in vectors)
-    )
+    spread = [_broadcast_channels(c, item, c.rank) for item in vectors]
+    return _scale_and_shift(c, wide, *spread)
 
 
 def import_rms_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x, axes = c.input(0), range(c.axis(-1), c.rank)
     total = c.emit.reduction("a * a", "add", axes, x)
-    root = (
-        f"sqrt(b / {float(_count(x, axes))} + "
-        f"{float32_literal(c.attr('epsilon', 1e-5))})"
-    )
+    epsilon = float32_literal(c.attr("epsilon", 1e-5))
+    root = f"sqrt(b / {float(_count(x, axes))} + {epsilon})"
     return c.emit.expression(f"a / {root} * c", x, total, c.input(1))
 
 

@@ -1,6 +1,4 @@
-"""The ONNX importers of this package, and reasons why other operators are not
-supported.
-"""
+"""The ONNX importers of this package, and why other operators are not supported."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -27,6 +25,8 @@ _REASONS = read_sections(__file__, ".txt")["reasons"].splitlines()
 
 
 def unsupported_reason(op: str) -> str:
-    rows = (row.split(": ") for row in _REASONS)
-    reasons = (why for why, names in rows if op in names.split())
-    return next(reasons, OPERATOR_IS_UNSUPPORTED)
+    for row in _REASONS:
+        why, names = row.split(": ")
+        if op in names.split():
+            return why
+    return OPERATOR_IS_UNSUPPORTED

@@ -22,9 +22,7 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.ir.graph.attributes.movement import ResampleAttrs
 
 _TIE_WIDTH = np.float32(1e-6)
-"""The distance from half way between two inputs within which ONNX Runtime sees a
-tie.
-"""
+"""Distance from half way between inputs within which ONNX Runtime sees a tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +36,14 @@ class _ResizedAxis:
 
     @property
     def is_copied(self) -> bool:
-        """Whether each output is the input at its index, whatever the coordinates
-        are.
-        """
+        """Whether each output is the input at its index, for any coordinates."""
         return bool(self.scale == 1)
 
 
 def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
     """Return the place of each output among the inputs, [outputs] float32."""
-    x, half, scale = (
-        np.arange(axis.outputs, dtype=np.float32),
-        np.float32(0.5),
-        axis.scale,
-    )
+    x = np.arange(axis.outputs, dtype=np.float32)
+    half, scale = np.float32(0.5), axis.scale
     length, outputs = np.float32(axis.length), np.float32(axis.outputs)
     if axis.is_copied:
         return x
@@ -61,9 +54,8 @@ def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
             return (x + half) / scale - half
         case "half_pixel_symmetric":
             offset = length / 2 * (1 - outputs / (scale * length))
-            places = (
-                np.float64(offset) + (x + np.float64(0.5)) / np.float64(scale) - 0.5
-            )
+            middles = (x + np.float64(0.5)) / np.float64(scale)
+            places = np.float64(offset) + middles - 0.5
             return places.astype(np.float32)
         case "tf_half_pixel_for_nn":
             return (x + half) / scale
@@ -75,9 +67,8 @@ def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
             start, end = _region(c, axis.number)
             if outputs == 1:
                 return np.array([half * (start + end) * (length - 1)], np.float32)
-            return start * (length - 1) + x * (end - start) * (length - 1) / (
-                outputs - 1
-            )
+            steps = x * (end - start) * (length - 1) / (outputs - 1)
+            return start * (length - 1) + steps
     raise NotSupportedError(
         f"coordinates by {c.attr('coordinate_transformation_mode')!r}"
     )
@@ -142,8 +133,7 @@ def _cubic(c: NodeContext, distance: Array) -> Array:
 def _antialias_taps(
     c: NodeContext, mode: str, axis: _ResizedAxis
 ) -> tuple[Array, Array]:
-    """Return indices and weights, each [outputs, taps], of a filter as wide as an
-    output.
+    """Return indices and weights [outputs, taps] of a filter as wide as an output.
 
     The weight of taps outside of the input goes to its ends unless they are excluded,
     or all taps are outside.
@@ -170,9 +160,7 @@ def _antialias_taps(
 
 
 def _without_zeros(table: Array) -> tuple[Array, Array]:
-    """Return the places and the weights of each row from its first to its last nonzero
-    one.
-    """
+    """Return places and weights of each row, from its first to last nonzero one."""
     used = table != 0
     first = used.argmax(axis=1)
     count = int((table.shape[1] - used[:, ::-1].argmax(axis=1) - first).max())
@@ -204,20 +192,16 @@ def _emit_interpolation(
 def _emit_mean(
     c: NodeContext, x: OnnxValue, number: int, at: Array, weights: Array, totals: Array
 ) -> OnnxValue:
-    """Emit a sum of products, each divided by the sum of weights, as ONNX Runtime
-    does.
-    """
+    """Emit a sum of products, each over the sum of weights, as ONNX Runtime does."""
 
     def column(values: Array) -> OnnxValue:
         line = values.reshape(vector_shape(len(values), number, c.rank))
         return c.emit.const(line, f"weights{number}")
 
     taps = range(weights.shape[1])
-    operands = [
-        *(c.emit.gather(x, number, at[:, tap]) for tap in taps),
-        *(column(weights[:, tap]) for tap in taps),
-        column(totals),
-    ]
+    operands = [c.emit.gather(x, number, at[:, tap]) for tap in taps]
+    operands += [column(weights[:, tap]) for tap in taps]
+    operands.append(column(totals))
     formula = "a * e / i + b * f / i + c * g / i + d * h / i"
     return c.emit.expression(formula, *operands)
 
@@ -225,9 +209,7 @@ def _emit_mean(
 def _fill_outside(
     c: NodeContext, y: OnnxValue, axes: Sequence[_ResizedAxis]
 ) -> OnnxValue:
-    """Replace the results of a crop from outside of the input by the extrapolation
-    value.
-    """
+    """Replace a crop's results outside of the input by the extrapolation value."""
     if c.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
         return y
     filler = float(np.float32(c.attr("extrapolation_value", 0.0)))
@@ -255,11 +237,11 @@ def _resized_axes(c: NodeContext) -> list[_ResizedAxis]:
         if any(axis < 0 for axis in c.attr("axes") or ()):
             # ONNX Runtime 1.32 computes another shape than ONNX defines.
             raise NotSupportedError(f"negative axes with the policy {policy}")
-        factors = [min(factors) if policy == "not_larger" else max(factors)] * len(axes)
-        outputs = {
-            n: int(np.floor(float(factor * np.float32(shape[n])) + 0.5))
-            for n, factor in zip(axes, factors, strict=True)
-        }
+        shared = min(factors) if policy == "not_larger" else max(factors)
+        factors = [shared] * len(axes)
+        for number in axes:
+            size = float(shared * np.float32(shape[number]))
+            outputs[number] = int(np.floor(size + 0.5))
     scales = dict(zip(axes, factors, strict=True))
     resized = []
     for number, length in enumerate(shape):
@@ -274,9 +256,8 @@ def _resized(c: NodeContext) -> OnnxValue:
     if min(axis.outputs for axis in axes) < 1:
         raise NotSupportedError("a tensor without elements")
     if mode == "cubic" and len(axes) not in (2, 3, 4):
-        raise NotSupportedError(
-            f"a cubic resize of {len(axes)} dimensions"
-        )  # as ONNX Runtime
+        # ONNX Runtime refuses it, too.
+        raise NotSupportedError(f"a cubic resize of {len(axes)} dimensions")
     if all(axis.outputs == axis.length for axis in axes):
         return x
     scaled = [axis for axis in axes if not axis.is_copied]
@@ -284,9 +265,8 @@ def _resized(c: NodeContext) -> OnnxValue:
         if c.attr("antialias", 0) and axis.outputs == axis.length:
             continue  # as ONNX Runtime does, whatever the scale
         if mode == "nearest":
-            x = c.emit.gather(
-                x, axis.number, _nearest(c, _coordinates(c, axis), axis.length)
-            )
+            places = _nearest(c, _coordinates(c, axis), axis.length)
+            x = c.emit.gather(x, axis.number, places)
         elif mode in ("linear", "cubic"):
             x = _emit_interpolation(c, x, mode, axis)
         else:
@@ -295,9 +275,7 @@ def _resized(c: NodeContext) -> OnnxValue:
 
 
 def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
-    """Emit ONNX Runtime's sum of 4 or 8 products in float32; return None for other
-    resizes.
-    """
+    """Emit ONNX Runtime's sum of 4 or 8 float32 products; None for other resizes."""
     axes = _resized_axes(c)
     spatial = _jointly_resized_axes(axes)
     elements = math.prod(axis.length for axis in spatial)
@@ -312,32 +290,25 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
         or all(axis.outputs == axis.length for axis in axes)
     ):
         return None
-    # [outputs, 1 << axes], the corners in order, of which that along the last axis
-    # varies fastest
+    # Both are [outputs, 1 << axes]; along the corners, the last axis varies fastest.
     places, weights = np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)
     for axis in spatial[::-1]:
-        step = math.prod(
-            other.length for other in spatial if other.number > axis.number
-        )
+        inner = [other.length for other in spatial if other.number > axis.number]
+        step = math.prod(inner)
         ends, shares = _linear_ends(c, axis)
         places = _outer(np.add, ends * step, places)
         weights = _outer(np.multiply, shares, weights)
     before, after = x.shape[: spatial[0].number], x.shape[spatial[-1].number + 1 :]
-    y = c.emit.call(
-        "resample",
-        c.emit.reshape(x, (math.prod(before), elements, math.prod(after))),
-        c.emit.const(places.astype(np.uint16), "places"),
-        c.emit.const(weights, "weights"),
-        attrs=ResampleAttrs(axis=1),
-    )
+    rows = c.emit.reshape(x, (math.prod(before), elements, math.prod(after)))
+    indices = c.emit.const(places.astype(np.uint16), "places")
+    taps = c.emit.const(weights, "weights")
+    y = c.emit.call("resample", rows, indices, taps, attrs=ResampleAttrs(axis=1))
     y = c.emit.reshape(y, [axis.outputs for axis in axes])
     return _fill_outside(c, y, spatial)
 
 
 def _jointly_resized_axes(axes: Sequence[_ResizedAxis]) -> Sequence[_ResizedAxis]:
-    """Return the two or three axes that ONNX Runtime resizes in one step; none for
-    other ranks.
-    """
+    """Return the two or three axes that ONNX Runtime resizes in one step, or none."""
     match len(axes):
         case 2 | 3:
             return axes
