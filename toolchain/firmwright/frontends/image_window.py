@@ -1,6 +1,4 @@
-"""The window of a convolution or pool of images, and the attributes of operators that
-have one.
-"""
+"""The window of an image's convolution or pool, and attributes that contain it."""
 
 from dataclasses import dataclass
 
@@ -14,8 +12,9 @@ from firmwright.ir.graph.attributes.layers import (
 
 @dataclass(frozen=True, slots=True)
 class ImageWindow:
-    """Where the windows are, as in `WindowAttrs`: (down, right) and top, bottom, left,
-    right.
+    """Where the windows are, as in `WindowAttrs`.
+
+    `stride` and `dilation` are (down, right), `padding` is (top, bottom, left, right).
     """
 
     stride: tuple[int, int]

@@ -59,11 +59,8 @@ def convert_keras(data: bytes, file: str) -> bytes:
         _check_archive(data, file)
     with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
         folder = Path(name)
-        source, target, answer = (
-            folder / f"model{suffix}",
-            folder / "model.tflite",
-            folder / "answer.json",
-        )
+        source = folder / f"model{suffix}"
+        target, answer = folder / "model.tflite", folder / "answer.json"
         source.write_bytes(data)
         memory = str(scaled_limit(_MEMORY_BYTES_MAX))
         command = python_command(
@@ -101,9 +98,8 @@ def _check_archive(data: bytes, file: str) -> None:
             check_count(unpacked, limit, "its files unpack to {} bytes", file)
             foreign = find_foreign_classes(archive.read("config.json").decode("utf-8"))
     except _ZIP_DAMAGE as error:
-        raise ModelError.broken(
-            f"it is not a Keras archive ({error!s:.80}).", file
-        ) from error
+        what = f"it is not a Keras archive ({error!s:.80})."
+        raise ModelError.broken(what, file) from error
     if foreign:
         raise _error({"status": "foreign", "what": foreign}, file)
 
@@ -121,9 +117,8 @@ def _error(answer: Mapping[str, object], file: str) -> FirmwrightError:
                 f"Keras {answer['version']} may execute code of a model file while it "
                 "loads it."
             )
-            return ToolMissingError(
-                old, where=file, hint="pip install 'keras>=3.11.3'."
-            )
+            hint = "pip install 'keras>=3.11.3'."
+            return ToolMissingError(old, where=file, hint=hint)
         case "foreign":
             hint = (
                 "if you trust the file, convert it where it was made, by "
@@ -139,9 +134,8 @@ def _error(answer: Mapping[str, object], file: str) -> FirmwrightError:
             return ModelError(f"{what!r} of the model is in another file.", where=file)
         case "weights":
             hint = "save the whole model: model.save('model.keras')."
-            return ModelError(
-                "the file has weights without a model.", where=file, hint=hint
-            )
+            what = "the file has weights without a model."
+            return ModelError(what, where=file, hint=hint)
         case "broken":
             return ModelError.broken(f"{what}.", file)
     if str(answer.get("saved_by", "")).startswith(("1.", "2.")):

@@ -1,5 +1,4 @@
-"""The child of a conversion: `python -m firmwright.frontends.keras.child FOLDER MODEL
-BYTES`.
+"""`python -m firmwright.frontends.keras.child FOLDER MODEL BYTES` converts a model.
 
 It writes FOLDER/model.tflite and FOLDER/answer.json: the `status` ("converted", or why
 not), and what belongs to it.
@@ -27,17 +26,14 @@ OLDEST_KERAS = (3, 11, 3)
 
 
 def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
-    """Convert a model in limited memory, with batch size 1 if open; return the
-    answer.
-    """
+    """Convert a model in limited memory, an open batch being 1; return the answer."""
     with contextlib.suppress(ImportError):  # Windows
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     try:
-        refusal = (
-            _check_hdf5(source) if source.suffix == ".h5" else _check_weights(source)
-        )
+        is_hdf5 = source.suffix == ".h5"
+        refusal = _check_hdf5(source) if is_hdf5 else _check_weights(source)
     except ImportError:
         return {"status": "missing"}
     if refusal:
@@ -50,9 +46,10 @@ def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
     if _version(keras.__version__) < OLDEST_KERAS:
         return {"status": "old", "version": keras.__version__}
     model = keras.models.load_model(str(source), compile=False, safe_mode=True)
+    inputs = model.inputs if len(model.inputs) == 1 else [model.input]
     signature = tf.nest.map_structure(
         lambda x: tf.TensorSpec([x.shape[0] or 1, *x.shape[1:]], x.dtype, name=x.name),
-        model.inputs if len(model.inputs) == 1 else [model.input],
+        inputs,
     )
     with tempfile.TemporaryDirectory() as saved:
         model.export(
@@ -135,9 +132,8 @@ def main(folder: str, source: str, memory_bytes: str) -> None:
     except Exception as error:  # noqa: BLE001 - any error of TensorFlow
         what = f"{type(error).__name__}: {str(error) or 'memory'}"
         answer = {"status": "failed", "what": what, "saved_by": _saved_by(Path(source))}
-    (Path(folder) / "answer.json").write_text(
-        json.dumps(answer), encoding="utf-8", newline="\n"
-    )
+    target = Path(folder) / "answer.json"
+    target.write_text(json.dumps(answer), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,12 @@ def find_foreign_classes(text: str) -> str:
     model = parse_json(text)
     if not isinstance(model, dict) or not isinstance(model.get("class_name"), str):
         raise ValueError("its architecture has no class name")
-    objects = _objects({key: value for key, value in model.items() if key != _TRAINING})
-    found = dict.fromkeys(name for item in objects if (name := _foreign_name(item)))
+    loaded = {key: value for key, value in model.items() if key != _TRAINING}
+    found: dict[str, None] = {}
+    for item in _objects(loaded):
+        name = _foreign_name(item)
+        if name:
+            found[name] = None
     more = ["..."] if len(found) > _SHOWN_MAX else []
     return ", ".join([*list(found)[:_SHOWN_MAX], *more])
 
@@ -52,12 +56,8 @@ def _foreign_name(item: JsonObject) -> str:
         isinstance(module, str) and _OWN_MODULE.fullmatch(module)
     )
     is_name_own = registered in (None, name)
-    if (
-        is_module_own
-        and is_name_own
-        and isinstance(name, str)
-        and name in _own_classes()
-    ):
+    is_known = isinstance(name, str) and name in _own_classes()
+    if is_module_own and is_name_own and is_known:
         return ""
     place = "" if is_module_own else f"{module!s:.60}."
     alias = "" if is_name_own else f" registered as {registered!s:.60}"
@@ -67,5 +67,8 @@ def _foreign_name(item: JsonObject) -> str:
 @functools.lru_cache(maxsize=1)
 def _own_classes() -> frozenset[str]:
     text = Path(__file__).with_name("classes.txt").read_text(encoding="utf-8")
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
-    return frozenset(word for line in lines for word in line.split())
+    words: set[str] = set()
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            words.update(line.split())
+    return frozenset(words)

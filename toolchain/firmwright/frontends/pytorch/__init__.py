@@ -1,6 +1,4 @@
-"""The PyTorch frontend: `import_pytorch` converts a program saved by torch.export to a
-module.
-"""
+"""The PyTorch frontend: `import_pytorch` converts a program of torch.export."""
 
 from typing import TYPE_CHECKING
 

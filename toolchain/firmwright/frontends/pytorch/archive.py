@@ -1,6 +1,4 @@
-"""The container of torch.export, a zip archive, read within limits and without torch
-and pickle.
-"""
+"""The zip archive of torch.export, read within limits, without torch and pickle."""
 
 import io
 import math
@@ -27,9 +25,7 @@ from firmwright.frontends.pytorch.trust import check_members, check_program
 SUFFIX = ".pt2"
 _ZIP_MARK = b"PK\x03\x04"
 _EXPANSION_MAX = 64
-"""The largest ratio of a member's size to the archive's size; torch stores without
-compression.
-"""
+"""The largest ratio of a member's size to the archive's; torch does not compress."""
 DTYPES: Mapping[int, str] = {
     1: "uint8",
     2: "int8",
@@ -67,9 +63,7 @@ class ProgramArchive:
 
 
 def read_archive(data: bytes, file: str) -> ProgramArchive:
-    """Read the program of an archive; raise ModelError if it is damaged or of another
-    kind.
-    """
+    """Read an archive's program; raise ModelError if it is damaged or another kind."""
     try:
         return _Archive(data, file).read()
     except NotSupportedError as error:
@@ -90,9 +84,8 @@ def read_archive(data: bytes, file: str) -> ProgramArchive:
         AttributeError,
     ) as error:
         text = str(error) or type(error).__name__
-        raise ModelError.broken(
-            f"it is not a readable archive ({text[:80]}).", file
-        ) from error
+        what = f"it is not a readable archive ({text[:80]})."
+        raise ModelError.broken(what, file) from error
 
 
 class _Archive:
@@ -108,9 +101,10 @@ class _Archive:
         self.expanded = constant_budget()
 
     def read(self) -> ProgramArchive:
-        programs = [
-            n for n in self.members if n.startswith("models/") and n.endswith(".json")
-        ]
+        programs: list[str] = []
+        for member in self.members:
+            if member.startswith("models/") and member.endswith(".json"):
+                programs.append(member)
         if len(programs) != 1:
             raise _no_program(self.members, programs, self.file)
         check_members(self.names, self.file)
@@ -118,18 +112,16 @@ class _Archive:
         check_program(root, self.file)
         name = programs[0].removeprefix("models/").removesuffix(".json")
         if self.bytes("byteorder", b"little") != b"little":
-            raise ModelError(
-                "the tensors of the model are big-endian.", where=self.file
-            )
+            what = "the tensors of the model are big-endian."
+            raise ModelError(what, where=self.file)
         tensors: dict[str, Array] = {}
         for kind, folder in (("weights", "weights"), ("constants", "constants")):
             config = f"data/{folder}/{name}_{kind}_config.json"
             rows = self.json(config)["config"] if config in self.members else {}
             for key, value in as_object(rows).items():
                 row = as_object(value)
-                tensors[key] = self.tensor(
-                    key, f"data/{folder}/{row['path_name']}", row
-                )
+                path = f"data/{folder}/{row['path_name']}"
+                tensors[key] = self.tensor(key, path, row)
         return ProgramArchive(root, tensors)
 
     def bytes(self, name: str, default: bytes | None = None) -> bytes:
@@ -140,10 +132,8 @@ class _Archive:
         info = self.members[name]
         self.used += info.file_size
         if self.used > self.limit:
-            raise ModelError.broken(
-                f"its files unpack to more than {_EXPANSION_MAX} times its size.",
-                self.file,
-            )
+            what = f"its files unpack to more than {_EXPANSION_MAX} times its size."
+            raise ModelError.broken(what, self.file)
         with self.zip.open(info) as stream:
             return stream.read(info.file_size)
 
@@ -165,13 +155,11 @@ class _Archive:
         dtype = DTYPES.get(as_integer(meta["dtype"]))
         if dtype is None:
             raise ModelError(f"element type {meta['dtype']} of PyTorch.", where=where)
-        view = _strided(
-            np.frombuffer(self.bytes(path), np.dtype(dtype).newbyteorder("<")),
-            list(map(_size, as_objects(meta["sizes"]))),
-            list(map(_size, as_objects(meta["strides"]))),
-            _size(as_object(meta["storage_offset"])),
-            where,
-        )
+        storage = np.frombuffer(self.bytes(path), np.dtype(dtype).newbyteorder("<"))
+        sizes = list(map(_size, as_objects(meta["sizes"])))
+        strides = list(map(_size, as_objects(meta["strides"])))
+        offset = _size(as_object(meta["storage_offset"]))
+        view = _strided(storage, sizes, strides, offset, where)
         self.expanded.spend(max(0, view.nbytes - self.members[path].file_size))
         return np.array(view, dtype=view.dtype.newbyteorder("="))
 
@@ -183,8 +171,9 @@ def _size(item: JsonObject) -> int:
 def _strided(
     storage: Array, sizes: list[int], strides: list[int], offset: int, where: str
 ) -> Array:
-    """Return a view in the order of the tensor's axes; a storage may be shared or
-    transposed.
+    """Return a view in the order of the tensor's axes.
+
+    A storage may be shared or transposed.
     """
     if len(sizes) != len(strides) or min([0, offset, *sizes, *strides]) < 0:
         raise ModelError.broken("its sizes and strides contradict each other.", where)
@@ -192,7 +181,8 @@ def _strided(
         raise ModelError.broken(f"its sizes {sizes} are too large.", where)
     if not math.prod(sizes):
         return np.zeros(sizes, storage.dtype)
-    last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    pairs = zip(sizes, strides, strict=True)
+    last = offset + sum((n - 1) * step for n, step in pairs)
     if last >= storage.size:
         raise ModelError.broken("its data are shorter than its sizes.", where)
     steps = [step * storage.itemsize for step in strides]
@@ -209,24 +199,18 @@ def _no_program(
         return ModelError(what, where=file, hint="save each program in its own file.")
     if "model.weights.h5" in members:
         return ModelError("it is a Keras model.", where=file, hint=KERAS_HINT)
-    if "serialized_exported_program.json" in members or any(
-        name.startswith("serialized_") for name in members
-    ):
+    if any(name.startswith("serialized_") for name in members):
         what = "the program has the format of an old PyTorch."
         return ModelError(what, where=file, hint=_SAVE_HINT)
     if members and all(name.endswith(".npy") for name in members):
-        what, hint = (
-            "it contains arrays, not a model.",
-            "give samples to run or verify by --input.",
-        )
+        what = "it contains arrays, not a model."
+        hint = "give samples to run or verify by --input."
         raise ModelError(what, where=file, hint=hint)
-    kinds = {
-        "constants.pkl": "it is a TorchScript file",
-        "data.pkl": "it contains weights without a program",
-    }
-    kind = next(
-        (text for name, text in kinds.items() if name in members), "it has no program"
-    )
-    return ModelError(
-        f"{kind}, not a program of torch.export.", where=file, hint=_SAVE_HINT
-    )
+    if "constants.pkl" in members:
+        kind = "it is a TorchScript file"
+    elif "data.pkl" in members:
+        kind = "it contains weights without a program"
+    else:
+        kind = "it has no program"
+    what = f"{kind}, not a program of torch.export."
+    return ModelError(what, where=file, hint=_SAVE_HINT)

@@ -74,9 +74,8 @@ def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
     """Return the module of a program; raise ModelError or UnsupportedError."""
     program = read_program(data, file)
     model, items = translate_program(program, file)
-    module = import_onnx_model(
-        model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT
-    )
+    digest = hashlib.sha256(data).hexdigest()
+    module = import_onnx_model(model, digest, name, ops, items, _HINT)
     return module.with_numerics("onnx")
 
 
@@ -92,12 +91,11 @@ class _ProgramTranslator:
         self.writer = NodeWriter(program)
         self.items: list[UnsupportedItem] = []
         self.roots: dict[str, str] = {}
-        self.last_reads = {
-            name: index
-            for index, node in enumerate(program.nodes)
-            for value in node.args.values()
-            for name in refs_in(value)
-        } | dict.fromkeys(program.outputs, len(program.nodes))
+        self.last_reads: dict[str, int] = {}
+        for index, node in enumerate(program.nodes):
+            for value in node.args.values():
+                self.last_reads |= dict.fromkeys(refs_in(value), index)
+        self.last_reads |= dict.fromkeys(program.outputs, len(program.nodes))
 
     def run(self) -> tuple[OnnxModel, list[UnsupportedItem]]:
         program, writer = self.program, self.writer
@@ -108,16 +106,15 @@ class _ProgramTranslator:
         writer.constants.update(program.constants)
         for index, node in enumerate(program.nodes):
             self.translate(index, node)
-        updates = {
-            name: writer.names[program.updates.get(name, name)]
-            for name in program.constants
-            if name in program.updates or writer.names[name] != name
-        }
-        outputs = tuple(self.output(name) for name in program.outputs)
+        updates: dict[str, str] = {}
+        for name in program.constants:
+            if name in program.updates or writer.names[name] != name:
+                updates[name] = writer.names[program.updates.get(name, name)]
+        outputs = tuple(map(self.output, program.outputs))
         model = OnnxModel(
             self.file,
             {"": ONNX_OPSET},
-            tuple(self.info(name) for name in program.inputs),
+            tuple(map(self.info, program.inputs)),
             outputs,
             writer.constants,
             tuple(writer.nodes),
@@ -131,16 +128,11 @@ class _ProgramTranslator:
         return OnnxValueInfo(own or name, kind.dtype, kind.shape)
 
     def output(self, name: str) -> OnnxValueInfo:
-        """Return a result, which gets an own name if it is an input, a constant or used
-        twice.
-        """
+        """Return a result; an input, constant or repeated one gets a new name."""
         source = self.writer.names[name]
         own = name
-        if (
-            source != name
-            or name in self.program.inputs
-            or name in self.program.constants
-        ):
+        is_given = name in self.program.inputs or name in self.program.constants
+        if source != name or is_given:
             own = unique_name(f"{name}/result", self.writer.taken)
             self.writer.nodes.append(SyntheticNode("Identity", (source,), (own,)))
         return self.info(name, own)
@@ -158,13 +150,14 @@ class _ProgramTranslator:
         except (NotSupportedError, TypeError, ValueError, ArithmeticError) as error:
             known = isinstance(error, NotSupportedError)
             reason = str(error) if known else f"invalid arguments ({error!s:.60})"
-            self.items.append(
-                UnsupportedItem(node.target, f"{self.file}: {stem}", reason)
-            )
+            where = f"{self.file}: {stem}"
+            self.items.append(UnsupportedItem(node.target, where, reason))
             del writer.nodes[first:]
             results = [name or "" for name in node.outputs]
         values = [results] if isinstance(results, str) else list(results)
-        created = {name for item in writer.nodes[first:] for name in item.output}
+        created: set[str] = set()
+        for item in writer.nodes[first:]:
+            created.update(item.output)
         for name, result in zip(node.outputs, values, strict=False):
             if name is None:
                 continue
@@ -191,10 +184,9 @@ class _ProgramTranslator:
             self.roots.update(dict.fromkeys(filter(None, node.outputs), root))
         if not is_in_place(node):
             return
-        group = {root, *(name for name, base in self.roots.items() if base == root)}
-        is_shared = any(
-            self.last_reads.get(name, -1) > index for name in group - {first.name}
-        )
+        group = {name for name, base in self.roots.items() if base == root}
+        others = (group | {root}) - {first.name}
+        is_shared = any(self.last_reads.get(name, -1) > index for name in others)
         if is_shared or (first.name != root and root in self.program.constants):
             raise NotSupportedError("a change in place of a part of a tensor")
         self.roots.update(dict.fromkeys(filter(None, node.outputs), first.name))
@@ -216,17 +208,17 @@ def translators() -> Translators:
     table = merge_tables(
         package, "TRANSLATORS", lambda extension: extension.pytorch_translators
     )
-    return {
-        name if "." in name else f"aten.{name}": item for name, item in table.items()
-    }
+    by_target: dict[str, Translator] = {}
+    for name, translator in table.items():
+        by_target[name if "." in name else f"aten.{name}"] = translator
+    return by_target
 
 
 def find_translator(target: str) -> Translator | None:
-    """Return the translator of "aten.conv2d.default", of an in-place form too, or
-    None.
-    """
+    """Return the translator of "aten.conv2d.default", also of an in-place form."""
     parts = target.split(".")
     base = ".".join(parts[:2])
     if not base.endswith("__"):
         base = base.removesuffix("_")
-    return translators().get(".".join((base, *parts[2:]))) or translators().get(base)
+    full = ".".join((base, *parts[2:]))
+    return translators().get(full) or translators().get(base)

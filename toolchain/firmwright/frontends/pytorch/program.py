@@ -1,6 +1,4 @@
-"""The exported program: nodes of ATen operators; values are defined once, before their
-uses.
-"""
+"""The exported program: ATen operators on values that are defined once, before use."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +44,7 @@ Argument: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ProgramType:
-    """The element type and shape of a tensor; a dynamic size is the text of its
-    expression.
-    """
+    """Element type and shape of a tensor; a dynamic size is its expression's text."""
 
     dtype: str
     shape: tuple[int | str, ...]
@@ -56,9 +52,7 @@ class ProgramType:
 
 @dataclass(frozen=True, slots=True)
 class ProgramNode:
-    """A call of an operator, for example "aten.conv2d.default"; None marks unused
-    results.
-    """
+    """A call of an operator such as "aten.conv2d.default"; None is an unused result."""
 
     target: str
     args: Mapping[str, Argument]
@@ -67,9 +61,7 @@ class ProgramNode:
 
 @dataclass(frozen=True, slots=True)
 class ExportedProgram:
-    """A decoded program; `updates` maps buffers to the values that replace them after a
-    run.
-    """
+    """A decoded program; `updates` maps buffers to their values after a run."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -136,9 +128,8 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
             case "constant_input":
                 pass  # a number or text of the call, which the graph contains
             case _:
-                raise ModelError(
-                    f"the program has an input of the kind {kind}.", where=file
-                )
+                what = f"the program has an input of the kind {kind}."
+                raise ModelError(what, where=file)
     for spec in as_objects(signature["output_specs"]):
         ((kind, value),) = spec.items()
         row = as_object(value)
@@ -149,9 +140,8 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
                 updates[buffers[as_text(row["buffer_name"])]] = _name(row["arg"])
             case _:
                 what = f"the program has a result of the kind {kind}."
-                raise ModelError(
-                    what, where=file, hint="return tensors and update buffers only."
-                )
+                hint = "return tensors and update buffers only."
+                raise ModelError(what, where=file, hint=hint)
     nodes = tuple(map(_node, as_objects(graph["nodes"])))
     return ExportedProgram(
         tuple(inputs), tuple(outputs), constants, nodes, types, updates
@@ -184,9 +174,8 @@ def _input_name(arg: JsonObject, file: str) -> str:
     value = _argument(arg)
     if not isinstance(value, Ref):
         what = "the program has an input that is not a tensor."
-        raise ModelError(
-            what, where=file, hint="give such values when the model is constructed."
-        )
+        hint = "give such values when the model is constructed."
+        raise ModelError(what, where=file, hint=hint)
     return value.name
 
 
@@ -206,7 +195,8 @@ def _node(item: JsonObject) -> ProgramNode:
     outputs: list[str | None] = []
     for row in as_objects(item["outputs"]):
         value = _argument(row)
-        for part in value if isinstance(value, list) else [value]:
+        parts = value if isinstance(value, list) else [value]
+        for part in parts:
             outputs.append(part.name if isinstance(part, Ref) else None)
     target = as_text(item["target"]).removeprefix("torch.ops.")
     return ProgramNode(target, args, tuple(outputs))
@@ -269,9 +259,8 @@ def _check_names(program: ExportedProgram, file: str) -> None:
         for value in node.args.values():
             for name in refs_in(value):
                 if name not in defined:
-                    raise ModelError.broken(
-                        f"{name!r} is read before it is defined.", where
-                    )
+                    what = f"{name!r} is read before it is defined."
+                    raise ModelError.broken(what, where)
         for output in node.outputs:
             if output in defined:
                 raise ModelError.broken(f"{output!r} is defined a second time.", where)

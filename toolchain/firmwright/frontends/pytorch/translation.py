@@ -30,8 +30,7 @@ Operand: TypeAlias = "str | Array | np.generic | None"
 
 @dataclass(slots=True)
 class NodeWriter:
-    """The nodes and constants made so far; `names` maps values of the program to ONNX
-    values.
+    """The nodes and constants so far; `names` maps the program's values to ONNX's.
 
     `transposed` maps transposed matrices to their sources, `read` holds the values that
     are read.
@@ -48,10 +47,13 @@ class NodeWriter:
     computed: WorkBudget = field(default_factory=constant_budget)
 
     def rename(self, first: int, old: str, new: str) -> None:
+        def renamed(name: str) -> str:
+            return new if name == old else name
+
         for index in range(first, len(self.nodes)):
             node = self.nodes[index]
-            inputs = tuple(new if name == old else name for name in node.input)
-            outputs = tuple(new if name == old else name for name in node.output)
+            inputs = tuple(map(renamed, node.input))
+            outputs = tuple(map(renamed, node.output))
             self.nodes[index] = replace(node, input=inputs, output=outputs)
 
 
@@ -69,9 +71,7 @@ class NodeTranslation:
         return self.node.args.get(name) is not None
 
     def arg(self, name: str, default: Any = None) -> Any:
-        """Return a number, text or list; raise NotSupportedError for values of the
-        run.
-        """
+        """Return a number, text or list; refuse values that the program computes."""
         value = self.node.args.get(name)
         if value is None:
             return default
@@ -88,12 +88,14 @@ class NodeTranslation:
         value = self.arg(name)
         if value is None or value == []:
             return list(default)
-        values = [int(n) for n in (value if isinstance(value, list) else [value])]
+        items = value if isinstance(value, list) else [value]
+        values = [int(n) for n in items]
         return values * count if len(values) == 1 and count else values
 
     def tensor(self, name: str) -> str:
-        """Return the ONNX value of an argument; a number becomes a constant of the
-        result type.
+        """Return an argument's ONNX value; a number becomes a typed constant.
+
+        Its type is that of the result.
         """
         return self.operand(self.node.args.get(name), name)
 
@@ -160,27 +162,17 @@ class NodeTranslation:
     def emit_all(
         self, op: str, count: int, *inputs: Operand, **attrs: Any
     ) -> tuple[str, ...]:
-        """Add an ONNX node with `count` results; arrays among the inputs become
-        constants.
-        """
-        names = tuple(
-            (
-                ""
-                if x is None
-                else x
-                if isinstance(x, str)
-                else self.constant(np.asarray(x))
-            )
-            for x in inputs
-        )
-        outputs = tuple(
-            unique_name(f"{self.stem}/{op}", self.writer.taken) for _ in range(count)
-        )
-        items = tuple(
-            SyntheticAttribute(k, v) for k, v in attrs.items() if v is not None
-        )
-        self.writer.nodes.append(SyntheticNode(op, names, outputs, items))
+        """Add an ONNX node with `count` results; input arrays become constants."""
+        names, stem = tuple(map(self._name_of, inputs)), f"{self.stem}/{op}"
+        outputs = tuple(unique_name(stem, self.writer.taken) for _ in range(count))
+        items = [SyntheticAttribute(k, v) for k, v in attrs.items() if v is not None]
+        self.writer.nodes.append(SyntheticNode(op, names, outputs, tuple(items)))
         return outputs
+
+    def _name_of(self, x: Operand) -> str:
+        if x is None:
+            return ""
+        return x if isinstance(x, str) else self.constant(np.asarray(x))
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> str:
         return self.emit("Reshape", x, np.array(shape, np.int64), allowzero=1)
@@ -189,9 +181,7 @@ class NodeTranslation:
         return self.emit("CastLike", x, np.zeros((), np.dtype(dtype)))
 
     def as_dtype(self, name: str, dtype: str) -> str:
-        """Return a tensor or number argument converted to `dtype` as arithmetic
-        promotes it.
-        """
+        """Return a tensor or number as `dtype`, as arithmetic promotes it."""
         value = self.node.args.get(name)
         if isinstance(value, bool | int | float):
             return self.constant(np.array(value, dtype))
@@ -200,26 +190,28 @@ class NodeTranslation:
 
     def promoted(self, *names: str) -> str:
         """Return the common element type of arguments that are compared or combined."""
-        values = [self.node.args.get(name) for name in names]
-        tensors = [
-            self.type_of(n)
-            for n, v in zip(names, values, strict=True)
-            if isinstance(v, Ref)
-        ]
+        tensors: list[ProgramType] = []
+        is_float = False
+        for name in names:
+            value = self.node.args.get(name)
+            if isinstance(value, Ref):
+                kind = self.type_of(name)
+                tensors.append(kind)
+                is_float |= kind.dtype.startswith("float")
+            else:
+                is_float |= isinstance(value, float)
+        # Tensors without axes count only if there are no others.
         own = [t.dtype for t in tensors if t.shape] or [t.dtype for t in tensors]
         common = np.result_type(*own).name if own else "float32"
-        is_float = any(t.dtype.startswith("float") for t in tensors)
-        if not common.startswith("float") and (
-            is_float or any(isinstance(v, float) for v in values)
-        ):
+        if is_float and not common.startswith("float"):
             return "float32"
         return common
 
 
 def _is_variable(value: Argument) -> bool:
-    return isinstance(value, Ref) or (
-        isinstance(value, list) and any(map(_is_variable, value))
-    )
+    if isinstance(value, list):
+        return any(map(_is_variable, value))
+    return isinstance(value, Ref)
 
 
 def fixed_shape(kind: ProgramType) -> tuple[int, ...]:

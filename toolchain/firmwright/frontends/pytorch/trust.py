@@ -1,5 +1,4 @@
-"""What a PyTorch program must not contain, because `torch.export.load` would execute
-it.
+"""What a PyTorch program must not contain, as `torch.export.load` would execute it.
 
 This reader executes nothing, but the oracle hands the same file to PyTorch. PyTorch
 resolves an operator's name by attributes of its modules, evaluates expressions of sizes
@@ -24,15 +23,11 @@ _TARGET: Final = re.compile(
     r"_operator\.(?!call$|\w*getter$|methodcaller$)[a-z_]+|(?!torch|math|_operator|#).*"
 )
 _EXPRESSION: Final = re.compile(r"([su]\d+|[A-Z][A-Za-z]*|\d+|[-+*/%(), <>=])*")
-"""Arithmetic of symbols, and calls of the functions that sizes use, such as Max(1,
-s0).
-"""
+"""Arithmetic of symbols, and calls of functions of sizes, such as Max(1, s0)."""
 
 
 def check_members(names: Iterable[str], file: str) -> None:
-    """Raise ModelError for members that PyTorch would unpickle or find instead of
-    ours.
-    """
+    """Raise ModelError for members that PyTorch would unpickle or take for ours."""
     seen = set()
     for name in names:
         if name.lower() in seen:
@@ -50,9 +45,7 @@ def check_members(names: Iterable[str], file: str) -> None:
 
 
 def check_program(root: Json, file: str) -> None:
-    """Raise ModelError for names and expressions that are more than operators and
-    arithmetic.
-    """
+    """Raise ModelError for names and expressions beyond operators and arithmetic."""
     waiting: list[Json] = [root]
     while waiting:
         item = waiting.pop()

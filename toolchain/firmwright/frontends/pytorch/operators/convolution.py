@@ -10,8 +10,9 @@ from firmwright.frontends.pytorch.translation import NodeTranslation, Translator
 
 
 def _with_batch(t: NodeTranslation, name: str, rank: int) -> tuple[str, bool]:
-    """Return an input with `rank` spatial axes, with a batch axis, and whether it was
-    added.
+    """Return an input with a batch axis before its axes, and if it has been added.
+
+    The input has `rank` spatial axes.
     """
     shape = t.shape(name)
     if len(shape) == rank + 2:
@@ -64,9 +65,8 @@ def _max_pool(rank: int, t: NodeTranslation) -> Sequence[str]:
     if len(t.node.outputs) > 1 and t.node.outputs[1] in t.writer.read:
         raise NotSupportedError("the indices of a pool")
     x, added = _with_batch(t, "self", rank)
-    y = _emit_pool(
-        "MaxPool", x, rank, t, dilations=tuple(t.ints("dilation", rank, [1] * rank))
-    )
+    dilations = tuple(t.ints("dilation", rank, [1] * rank))
+    y = _emit_pool("MaxPool", x, rank, t, dilations=dilations)
     return [_without_batch(t, y, added)]
 
 
@@ -78,9 +78,8 @@ def _average_pool(rank: int, t: NodeTranslation) -> str:
     if tuple(size) == t.shape("self")[-rank:] and not any(t.ints("padding")):
         return _without_batch(t, t.emit("GlobalAveragePool", x), added)
     padded = int(t.arg("count_include_pad", True))
-    return _without_batch(
-        t, _emit_pool("AveragePool", x, rank, t, count_include_pad=padded), added
-    )
+    y = _emit_pool("AveragePool", x, rank, t, count_include_pad=padded)
+    return _without_batch(t, y, added)
 
 
 def _adaptive_pool(op: str, rank: int, t: NodeTranslation) -> Sequence[str]:
@@ -96,55 +95,55 @@ def _adaptive_pool(op: str, rank: int, t: NodeTranslation) -> Sequence[str]:
         )
         raise NotSupportedError(what)
     size = tuple(n // m for n, m in zip(inputs, outputs, strict=True))
-    return [_without_batch(t, t.emit(op, x, kernel_shape=size, strides=size), added)]
+    y = t.emit(op, x, kernel_shape=size, strides=size)
+    return [_without_batch(t, y, added)]
 
 
 def _resize(mode: str, t: NodeTranslation) -> str:
-    """Resize images; a given scale determines the coordinates, else the ratio of sizes
-    does.
-    """
-    shape, outputs = (
-        t.shape("self" if "self" in t.node.args else "input"),
-        t.output_shape(),
-    )
-    x = t.tensor("self" if "self" in t.node.args else "input")
+    """Resize images; a given scale determines the coordinates, else the sizes do."""
+    name = "self" if "self" in t.node.args else "input"
+    shape, outputs = t.shape(name), t.output_shape()
+    x = t.tensor(name)
     attrs: dict[str, object] = {"mode": mode, "cubic_coeff_a": -0.75}
     if mode == "nearest":
-        attrs |= {
-            "coordinate_transformation_mode": "asymmetric",
-            "nearest_mode": "floor",
-        }
+        attrs["coordinate_transformation_mode"] = "asymmetric"
+        attrs["nearest_mode"] = "floor"
     else:
         corners = t.arg("align_corners", False)
         named = "align_corners" if corners else "pytorch_half_pixel"
         attrs["coordinate_transformation_mode"] = named
-    factors = t.arg("scale_factors") or [
-        t.arg(name)
-        for name in ("scales", "scales_d", "scales_h", "scales_w")
-        if t.has(name)
-    ]
+    factors = t.arg("scale_factors")
+    if not factors:
+        names = ("scales", "scales_d", "scales_h", "scales_w")
+        factors = [t.arg(name) for name in names if t.has(name)]
     rank = len(shape) - 2
     if len(factors) == rank and not t.arg("align_corners", False):
         scales = np.array([1, 1, *factors], np.float32)
-        if [int(n * f) for n, f in zip(shape[2:], factors, strict=True)] == list(
-            outputs[2:]
-        ):
+        pairs = zip(shape[2:], factors, strict=True)
+        if [int(size * factor) for size, factor in pairs] == list(outputs[2:]):
             return t.emit("Resize", x, None, scales, None, **attrs)
     return t.emit("Resize", x, None, None, np.array(outputs, np.int64), **attrs)
 
 
 TRANSLATORS: Translators = {
-    **{f"avg_pool{n}d": partial(_average_pool, n) for n in (1, 2, 3)},
-    **{f"max_pool{n}d": partial(_max_pool, n) for n in (1, 2, 3)},
-    **{
-        f"adaptive_avg_pool{n}d": partial(_adaptive_pool, "AveragePool", n)
-        for n in (1, 2)
-    },
-    **{f"adaptive_max_pool{n}d": partial(_adaptive_pool, "MaxPool", n) for n in (1, 2)},
+    "avg_pool1d": partial(_average_pool, 1),
+    "avg_pool2d": partial(_average_pool, 2),
+    "avg_pool3d": partial(_average_pool, 3),
+    "max_pool1d": partial(_max_pool, 1),
+    "max_pool2d": partial(_max_pool, 2),
+    "max_pool3d": partial(_max_pool, 3),
+    "adaptive_avg_pool1d": partial(_adaptive_pool, "AveragePool", 1),
+    "adaptive_avg_pool2d": partial(_adaptive_pool, "AveragePool", 2),
+    "adaptive_max_pool1d": partial(_adaptive_pool, "MaxPool", 1),
+    "adaptive_max_pool2d": partial(_adaptive_pool, "MaxPool", 2),
     "_adaptive_avg_pool2d": partial(_adaptive_pool, "AveragePool", 2),
     "max_pool2d_with_indices": partial(_max_pool, 2),
-    **{f"conv{n}d": partial(_conv, False) for n in (1, 2, 3)},
-    **{f"conv_transpose{n}d": partial(_conv, True) for n in (1, 2, 3)},
+    "conv1d": partial(_conv, False),
+    "conv2d": partial(_conv, False),
+    "conv3d": partial(_conv, False),
+    "conv_transpose1d": partial(_conv, True),
+    "conv_transpose2d": partial(_conv, True),
+    "conv_transpose3d": partial(_conv, True),
     "convolution": partial(_conv, False),
     "upsample_bicubic2d": partial(_resize, "cubic"),
     "upsample_bilinear2d": partial(_resize, "linear"),

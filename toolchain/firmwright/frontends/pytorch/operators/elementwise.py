@@ -43,9 +43,8 @@ def _softplus(t: NodeTranslation) -> str:
 
 def _prelu(t: NodeTranslation) -> str:
     slopes, rank = t.shape("weight"), len(t.shape("self"))
-    row = (
-        slopes if rank < 3 or slopes in ((), (1,)) else (slopes[0], *(1,) * (rank - 2))
-    )
+    is_spread = rank < 3 or slopes in ((), (1,))
+    row = slopes if is_spread else (slopes[0], *(1,) * (rank - 2))
     return t.emit("PRelu", t.tensor("self"), t.reshape(t.tensor("weight"), row))
 
 
@@ -57,9 +56,7 @@ def _glu(t: NodeTranslation) -> str:
 
 
 def _to(t: NodeTranslation) -> str:
-    """Convert the element type; other changes (device, memory format) have no
-    effect.
-    """
+    """Convert the element type; other changes (device, memory format) do nothing."""
     source = "self" if "self" in t.node.args else "input"
     kind, x = t.dtype(), t.tensor(source)
     if t.type_of(source).dtype == kind:
@@ -73,9 +70,9 @@ def _copy(t: NodeTranslation) -> str:
     """Write the source over a tensor of another shape or element type."""
     x = t.as_dtype("src", t.dtype())
     shape = t.output_shape()
-    return (
-        x if t.shape("src") == shape else t.emit("Expand", x, np.array(shape, np.int64))
-    )
+    if t.shape("src") == shape:
+        return x
+    return t.emit("Expand", x, np.array(shape, np.int64))
 
 
 def _same(t: NodeTranslation) -> str:

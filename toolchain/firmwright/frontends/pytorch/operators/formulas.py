@@ -19,9 +19,9 @@ from firmwright.frontends.pytorch.translation import (
 
 def as_bool(t: NodeTranslation, name: str = "self") -> str:
     x, kind = t.tensor(name), t.type_of(name).dtype
-    return (
-        x if kind == "bool" else t.emit("Not", t.emit("Equal", x, np.zeros((), kind)))
-    )
+    if kind == "bool":
+        return x
+    return t.emit("Not", t.emit("Equal", x, np.zeros((), kind)))
 
 
 def scaled(t: NodeTranslation, x: str, factor: float, kind: str) -> str:
@@ -56,9 +56,8 @@ class _Evaluation:
             case ast.Constant(value=int() | float() as value):
                 return np.float32(value)
             case ast.Call(func=ast.Name(id="scaled"), args=[x, ast.Name(id=name)]):
-                return scaled(
-                    self.t, self.value(x), self.t.arg(name, 1), self.t.dtype()
-                )
+                y = self.value(x)
+                return scaled(self.t, y, self.t.arg(name, 1), self.t.dtype())
             case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
                 return _FUNCTIONS[name](self.t, *map(_literal, args))
             case ast.Call(func=ast.Name(id=op), args=args, keywords=keywords):
@@ -88,9 +87,8 @@ def _read_formulas() -> Translators:
         text, _, exception = text.partition(" unless ")
         unless, _, message = exception.partition(": ")
         formula = ast.parse(text, mode="eval").body
-        table |= dict.fromkeys(
-            names.split(), partial(_translate, formula, unless, message)
-        )
+        translator = partial(_translate, formula, unless, message)
+        table |= dict.fromkeys(names.split(), translator)
     return table
 
 

@@ -30,9 +30,8 @@ def _product(t: NodeTranslation, a: str, b: str, bias: str = "") -> str:
 
 
 def _bmm(t: NodeTranslation) -> str:
-    other = next(
-        name for name in ("mat2", "other", "vec", "tensor") if name in t.node.args
-    )
+    names = ("mat2", "other", "vec", "tensor")
+    other = next(name for name in names if name in t.node.args)
     return t.emit("MatMul", t.tensor("self"), t.tensor(other))
 
 
@@ -40,9 +39,8 @@ def _addmm(t: NodeTranslation) -> str:
     if t.arg("alpha", 1) != 1 or t.arg("beta", 1) != 1:
         y = t.emit("MatMul", t.tensor("mat1"), t.tensor("mat2"))
         y = t.emit("Mul", y, np.float32(t.arg("alpha", 1)))
-        return t.emit(
-            "Add", t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1))), y
-        )
+        addend = t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1)))
+        return t.emit("Add", addend, y)
     return _product(t, "mat1", "mat2", t.tensor("self"))
 
 
@@ -53,12 +51,10 @@ def _attention(t: NodeTranslation) -> str:
             "dropout of a model in training mode; call model.eval() first"
         )
     query, key = t.shape("query"), t.shape("key")
-    q, k, v = (t.tensor(name) for name in ("query", "key", "value"))
+    q, k, v = t.tensor("query"), t.tensor("key"), t.tensor("value")
     if t.arg("enable_gqa", False) and query[-3] != key[-3]:
-        k, v = (
-            _repeated_heads(t, x, t.shape(n), query[-3])
-            for x, n in ((k, "key"), (v, "value"))
-        )
+        k = _repeated_heads(t, k, t.shape("key"), query[-3])
+        v = _repeated_heads(t, v, t.shape("value"), query[-3])
         key = (*key[:-3], query[-3], *key[-2:])
     scale = t.arg("scale")
     factor = np.float32(1 / math.sqrt(query[-1]) if scale is None else scale)

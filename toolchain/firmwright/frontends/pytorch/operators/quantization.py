@@ -1,6 +1,4 @@
-"""Quantization of PT2E and torchao as ONNX's operators, which the ONNX importer
-fuses.
-"""
+"""Quantization of PT2E and torchao as ONNX's operators, which its importer fuses."""
 
 import numpy as np
 
@@ -15,9 +13,7 @@ from firmwright.frontends.pytorch.translation import (
 
 
 def _array(t: NodeTranslation, name: str, kind: str) -> str:
-    """Return a scale or zero point, a number or a constant tensor, in the type that
-    ONNX asks.
-    """
+    """Return a scale or zero point, number or constant tensor, in ONNX's type."""
     name = f"{name}s" if f"{name}s" in t.node.args else name
     value = t.node.args.get(name)
     if not isinstance(value, Ref):
@@ -34,9 +30,8 @@ def _quantize(axis: int | None, t: NodeTranslation) -> str:
     if kind not in ("int8", "uint8", "int16"):
         raise NotSupportedError(f"values quantized to {kind}")
     scale, point = _array(t, "scale", "float32"), _array(t, "zero_point", kind)
-    y = t.emit(
-        "QuantizeLinear", t.tensor("input"), scale, point, axis=axis, by_reciprocal=1
-    )
+    x = t.tensor("input")
+    y = t.emit("QuantizeLinear", x, scale, point, axis=axis, by_reciprocal=1)
     limits = np.iinfo(kind)
     low, high = t.arg("quant_min", limits.min), t.arg("quant_max", limits.max)
     if (low, high) == (limits.min, limits.max):
@@ -52,14 +47,15 @@ def _dequantize(axis: int | None, t: NodeTranslation) -> str:
     return t.emit("DequantizeLinear", t.tensor("input"), scale, point, axis=axis)
 
 
+def _channel_axis(t: NodeTranslation) -> int:
+    return t.axis("axis", len(t.shape("input")))
+
+
 def _affine_axis(t: NodeTranslation) -> int | None:
-    """Return the axis with one scale per index, None if one block is the whole
-    tensor.
-    """
+    """Return the axis with a scale per index; None if a block is the whole tensor."""
     shape, block = t.shape("input"), tuple(t.ints("block_size"))
-    axes = [
-        k for k, (n, size) in enumerate(zip(shape, block, strict=True)) if n != size
-    ]
+    pairs = enumerate(zip(shape, block, strict=True))
+    axes = [axis for axis, (n, size) in pairs if n != size]
     if not axes:
         return None
     if len(axes) > 1 or block[axes[0]] != 1:
@@ -83,13 +79,9 @@ def _dynamic(t: NodeTranslation) -> str:
 
 _DECOMPOSED: dict[str, Translator] = {
     "choose_qparams": _dynamic,
-    "dequantize_per_channel": lambda t: _dequantize(
-        t.axis("axis", len(t.shape("input"))), t
-    ),
+    "dequantize_per_channel": lambda t: _dequantize(_channel_axis(t), t),
     "dequantize_per_tensor": lambda t: _dequantize(None, t),
-    "quantize_per_channel": lambda t: _quantize(
-        t.axis("axis", len(t.shape("input"))), t
-    ),
+    "quantize_per_channel": lambda t: _quantize(_channel_axis(t), t),
     "quantize_per_tensor": lambda t: _quantize(None, t),
 }
 _AFFINE: dict[str, Translator] = {

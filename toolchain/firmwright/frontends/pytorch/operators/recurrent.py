@@ -45,21 +45,22 @@ def _layer(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
     lasts: list[list[str]] = [[] for _ in states]
     for layer in range(layers):
         first = layer * directions * per
-        sets = [
-            params[first + k * per : first + (k + 1) * per] for k in range(directions)
-        ]
+        sets: list[list[str]] = []
+        for start in range(first, first + directions * per, per):
+            sets.append(params[start : start + per])
         part = slice(layer * directions, (layer + 1) * directions)
         own = [slice_axis(t, s, 0, part.start, part.stop) for s in states]
         y, *last = _emit_layer(op, activation, t, x, sets, own, hidden)
         for states_of_layers, state in zip(lasts, last, strict=True):
             states_of_layers.append(state)
-        x = t.reshape(
-            transpose(t, y, [0, 2, 1, 3]), (steps, batch, directions * hidden)
-        )
-    finals = [
-        part[0] if len(part) == 1 else t.emit("Concat", *part, axis=0) for part in lasts
-    ]
+        rows = transpose(t, y, [0, 2, 1, 3])
+        x = t.reshape(rows, (steps, batch, directions * hidden))
+    finals = [_joined(t, parts) for parts in lasts]
     return [transpose(t, x, [1, 0, 2]) if batch_first else x, *finals]
+
+
+def _joined(t: NodeTranslation, rows: Sequence[str]) -> str:
+    return rows[0] if len(rows) == 1 else t.emit("Concat", *rows, axis=0)
 
 
 def _emit_layer(
@@ -71,13 +72,10 @@ def _emit_layer(
     states: Sequence[str],
     hidden: int,
 ) -> tuple[str, ...]:
-    """Emit one layer with the parameters (weights, recurrent weights, biases) per
-    direction.
-    """
+    """Emit one layer with (weights, recurrent weights, biases) per direction."""
 
     def stacked(parts: Sequence[str], shape: Sequence[int]) -> str:
-        rows = [t.reshape(part, (1, *shape)) for part in parts]
-        return rows[0] if len(rows) == 1 else t.emit("Concat", *rows, axis=0)
+        return _joined(t, [t.reshape(part, (1, *shape)) for part in parts])
 
     gates = len(_GATES[op]) * hidden
     ordered = [[_ordered(t, op, part, hidden) for part in row] for row in sets]

@@ -14,11 +14,9 @@ from firmwright.frontends.pytorch.translation import NodeTranslation, Translator
 def _axes(t: NodeTranslation) -> Any:
     """Return the axes to reduce as a constant, or None for all of them."""
     rank, axes = len(t.shape("self")), t.ints("dim")
-    return (
-        np.array(sorted(axis % max(rank, 1) for axis in axes), np.int64)
-        if axes
-        else None
-    )
+    if not axes:
+        return None
+    return np.array(sorted(axis % max(rank, 1) for axis in axes), np.int64)
 
 
 def _reduce(op: str, t: NodeTranslation) -> str:
@@ -32,8 +30,7 @@ def _mean(t: NodeTranslation) -> str:
     shape, axes, keep = t.shape("self"), t.ints("dim"), int(t.arg("keepdim", False))
     images = [axis % len(shape) for axis in axes] == list(range(2, len(shape)))
     if len(shape) == 4 and images:
-        # The form in which classifiers pool, which quantized models compute with
-        # integers.
+        # Classifiers pool in this form, which quantized models compute with integers.
         y = t.emit("GlobalAveragePool", t.as_dtype("self", t.dtype()))
         return y if keep else t.reshape(y, shape[:2])
     return _reduce("ReduceMean", t)
@@ -54,15 +51,15 @@ def _extreme(op: str, arg: str, t: NodeTranslation) -> Sequence[str]:
 def _arg_extreme(op: str, t: NodeTranslation) -> str:
     shape, keep = t.shape("self"), int(t.arg("keepdim", False))
     if t.has("dim"):
-        return t.emit(
-            op, t.tensor("self"), axis=t.axis("dim", len(shape)), keepdims=keep
-        )
+        x, axis = t.tensor("self"), t.axis("dim", len(shape))
+        return t.emit(op, x, axis=axis, keepdims=keep)
     flat = t.reshape(t.tensor("self"), (math.prod(shape),))
     return t.reshape(t.emit(op, flat, axis=0, keepdims=0), t.output_shape())
 
 
 def _variance(root: bool, t: NodeTranslation) -> str:
-    shape, axes = t.shape("self"), t.ints("dim") or list(range(len(t.shape("self"))))
+    shape = t.shape("self")
+    axes = t.ints("dim") or list(range(len(shape)))
     count = math.prod(shape[axis] for axis in axes)
     correction = t.arg("correction", int(t.arg("unbiased", True)))
     x, places = t.tensor("self"), np.array(axes, np.int64)
@@ -148,10 +145,8 @@ def _group_norm(t: NodeTranslation) -> Sequence[str]:
     scale, bias = _parameters(t, t.shape(name)[1])
     groups = t.arg("num_groups", t.arg("group"))
     epsilon = float(t.arg("eps", 1e-5))
-    x = t.tensor(name)
-    return [
-        t.emit("GroupNormalization", x, scale, bias, num_groups=groups, epsilon=epsilon)
-    ]
+    attrs = {"num_groups": groups, "epsilon": epsilon}
+    return [t.emit("GroupNormalization", t.tensor(name), scale, bias, **attrs)]
 
 
 def _instance_norm(t: NodeTranslation) -> str:
@@ -161,9 +156,8 @@ def _instance_norm(t: NodeTranslation) -> str:
         )
     scale, bias = _parameters(t, t.shape("input")[1])
     epsilon = float(t.arg("eps", 1e-5))
-    return t.emit(
-        "InstanceNormalization", t.tensor("input"), scale, bias, epsilon=epsilon
-    )
+    x = t.tensor("input")
+    return t.emit("InstanceNormalization", x, scale, bias, epsilon=epsilon)
 
 
 TRANSLATORS: Translators = {

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +18,9 @@ def _reshape(t: NodeTranslation) -> str:
 
 
 def transpose(t: NodeTranslation, x: str, perm: Sequence[int]) -> str:
-    return (
-        x
-        if list(perm) == list(range(len(perm)))
-        else t.emit("Transpose", x, perm=tuple(perm))
-    )
+    if list(perm) == list(range(len(perm))):
+        return x
+    return t.emit("Transpose", x, perm=tuple(perm))
 
 
 def _permute(t: NodeTranslation) -> str:
@@ -50,11 +47,14 @@ def _transposed(t: NodeTranslation, perm: list[int]) -> str:
 
 def _expand(t: NodeTranslation) -> str:
     x, shape = t.tensor("self"), t.output_shape()
-    return (
-        x
-        if t.shape("self") == shape
-        else t.emit("Expand", x, np.array(shape, np.int64))
-    )
+    if t.shape("self") == shape:
+        return x
+    return t.emit("Expand", x, np.array(shape, np.int64))
+
+
+def _with_size(shape: Sequence[int], axis: int, size: int) -> list[int]:
+    """Return a shape with another size along `axis`."""
+    return [size if k == axis else n for k, n in enumerate(shape)]
 
 
 def _repeat(t: NodeTranslation) -> str:
@@ -70,21 +70,20 @@ def _cat(t: NodeTranslation) -> str:
     tensors = t.node.args.get("tensors")
     parts = tensors if isinstance(tensors, list) else []
     kinds = [t.declared(p.name) for p in parts if isinstance(p, Ref)]
-    names = [
-        name if kind.dtype == t.dtype() else t.cast(name, t.dtype())
-        for name, kind in zip(t.tensors("tensors"), kinds, strict=True)
-        if kind.shape != (0,) or t.output_shape() == (0,)
-    ]
+    names: list[str] = []
+    for name, kind in zip(t.tensors("tensors"), kinds, strict=True):
+        if kind.shape == (0,) and t.output_shape() != (0,):
+            continue
+        names.append(name if kind.dtype == t.dtype() else t.cast(name, t.dtype()))
     return t.emit("Concat", *names, axis=t.axis("dim", len(t.output_shape()), 0))
 
 
 def _stack(t: NodeTranslation) -> str:
     shape = t.output_shape()
     axis = t.axis("dim", len(shape), 0)
-    part = [1 if k == axis else n for k, n in enumerate(shape)]
-    return t.emit(
-        "Concat", *(t.reshape(x, part) for x in t.tensors("tensors")), axis=axis
-    )
+    part = _with_size(shape, axis, 1)
+    parts = [t.reshape(x, part) for x in t.tensors("tensors")]
+    return t.emit("Concat", *parts, axis=axis)
 
 
 def _split(t: NodeTranslation) -> Sequence[str]:
@@ -104,17 +103,14 @@ def _unbind(t: NodeTranslation) -> Sequence[str]:
 def slice_axis(
     t: NodeTranslation, x: str, axis: int, first: int, last: int, step: int = 1
 ) -> str:
-    bounds: tuple[Any, ...] = (
-        np.array([n], np.int64) for n in (first, last, axis, step)
-    )  # type: ignore[assignment]  # unpacked at once
+    bounds = [np.array([n], np.int64) for n in (first, last, axis, step)]
     return t.emit("Slice", x, *bounds)
 
 
 def _slice(t: NodeTranslation) -> str:
     axis, step = t.axis("dim", len(t.shape("self")), 0), t.arg("step", 1)
-    return slice_axis(
-        t, t.tensor("self"), axis, t.arg("start", 0), t.arg("end", _END), step
-    )
+    start, end = t.arg("start", 0), t.arg("end", _END)
+    return slice_axis(t, t.tensor("self"), axis, start, end, step)
 
 
 def _narrow(t: NodeTranslation) -> str:
@@ -134,18 +130,17 @@ def _select(t: NodeTranslation) -> str:
 def _scatter_axis(t: NodeTranslation, axis: int, places: range) -> str:
     """Replace the given indices of an axis by the argument `src`."""
     shape = t.shape("self")
-    part = [len(places) if k == axis else n for k, n in enumerate(shape)]
+    part = _with_size(shape, axis, len(places))
     x, source = t.tensor("self"), t.reshape(t.tensor("src"), part)
     if places.step == 1:
-        pieces = [
-            slice_axis(t, x, axis, 0, places.start) if places.start else "",
-            source,
-            slice_axis(t, x, axis, places.stop, _END)
-            if places.stop < shape[axis]
-            else "",
-        ]
-        return t.emit("Concat", *filter(None, pieces), axis=axis)
-    line = [len(places) if k == axis else 1 for k in range(len(shape))]
+        pieces: list[str] = []
+        if places.start:
+            pieces.append(slice_axis(t, x, axis, 0, places.start))
+        pieces.append(source)
+        if places.stop < shape[axis]:
+            pieces.append(slice_axis(t, x, axis, places.stop, _END))
+        return t.emit("Concat", *pieces, axis=axis)
+    line = _with_size((1,) * len(shape), axis, len(places))
     indices = np.broadcast_to(np.array(places, np.int64).reshape(line), part)
     return t.emit("ScatterElements", x, indices, source, axis=axis)
 
@@ -188,10 +183,8 @@ def _roll(t: NodeTranslation) -> str:
 
 def _pad(own_mode: str, t: NodeTranslation) -> str:
     """Pad by pairs that begin with the last axis."""
-    torch_mode, pads = (
-        own_mode or t.arg("mode", "constant"),
-        t.ints("pad") or t.ints("padding"),
-    )
+    torch_mode = own_mode or t.arg("mode", "constant")
+    pads = t.ints("pad") or t.ints("padding")
     modes = {
         "constant": "constant",
         "reflect": "reflect",
@@ -206,18 +199,16 @@ def _pad(own_mode: str, t: NodeTranslation) -> str:
     rank = len(t.shape("self"))
     pairs = [(pads[k], pads[k + 1]) for k in range(0, len(pads), 2)]
     pairs = ([(0, 0)] * (rank - len(pairs))) + pairs[::-1]
-    margins = np.array(
-        [first for first, _ in pairs] + [last for _, last in pairs], np.int64
-    )
+    firsts, lasts = zip(*pairs, strict=True)
+    margins = np.array((*firsts, *lasts), np.int64)
     value = np.array(t.arg("value", 0) or 0, t.dtype()) if mode == "constant" else None
     return t.emit("Pad", t.tensor("self"), margins, value, mode=mode)
 
 
 def _channel_shuffle(t: NodeTranslation) -> str:
     shape, groups = t.shape("self"), t.arg("groups")
-    parts = t.reshape(
-        t.tensor("self"), (shape[0], groups, shape[1] // groups, *shape[2:])
-    )
+    split = (shape[0], groups, shape[1] // groups, *shape[2:])
+    parts = t.reshape(t.tensor("self"), split)
     rank = len(shape) + 1
     return t.reshape(transpose(t, parts, [0, 2, 1, *range(3, rank)]), shape)
 
@@ -231,8 +222,8 @@ def _unfold(t: NodeTranslation) -> str:
         raise NotSupportedError(f"windows of {size} of an axis of {shape[axis]}")
     starts = np.arange(0, shape[axis] - size + 1, step, dtype=np.int64)
     y = t.emit("Gather", t.tensor("self"), starts[:, None] + np.arange(size), axis=axis)
-    rank = len(shape) + 1
-    return transpose(t, y, [k for k in range(rank) if k != axis + 1] + [axis + 1])
+    perm = [k for k in range(len(shape) + 1) if k != axis + 1]
+    return transpose(t, y, [*perm, axis + 1])
 
 
 def _indices(t: NodeTranslation) -> list[tuple[int, Ref]]:
@@ -259,9 +250,8 @@ def _index(t: NodeTranslation) -> str:
     for axis, item in selected:
         size = np.array(shape[axis], np.int64)
         x = t.cast(t.operand(item), "int64")
-        place = t.emit(
-            "Where", t.emit("Less", x, np.int64(0)), t.emit("Add", x, size), x
-        )
+        is_negative = t.emit("Less", x, np.int64(0))
+        place = t.emit("Where", is_negative, t.emit("Add", x, size), x)
         flat = t.emit("Add", t.emit("Mul", flat, size), place) if flat else place
     merged = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
     return t.emit("Gather", t.reshape(t.tensor("self"), merged), flat, axis=first)
@@ -286,13 +276,11 @@ def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> s
     shape, count = t.shape("self"), t.declared(index.name).shape
     if len(count) != 1 or len(t.shape(source)) != len(shape):
         raise NotSupportedError("indices of more than one axis")
-    part = [int(count[0]) if k == axis else n for k, n in enumerate(shape)]
-    line = [int(count[0]) if k == axis else 1 for k in range(len(shape))]
+    part = np.array(_with_size(shape, axis, int(count[0])), np.int64)
+    line = _with_size((1,) * len(shape), axis, int(count[0]))
     places = t.reshape(t.operand(index), line)
-    wide, rows = (
-        t.emit("Expand", x, np.array(part, np.int64))
-        for x in (places, t.tensor(source))
-    )
+    wide = t.emit("Expand", places, part)
+    rows = t.emit("Expand", t.tensor(source), part)
     reduction = "add" if t.arg("accumulate", False) else "none"
     return t.emit(
         "ScatterElements", t.tensor("self"), wide, rows, axis=axis, reduction=reduction
@@ -300,9 +288,8 @@ def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> s
 
 
 def _tri(upper: int, t: NodeTranslation) -> str:
-    return t.emit(
-        "Trilu", t.tensor("self"), np.array(t.arg("diagonal", 0)), upper=upper
-    )
+    x, diagonal = t.tensor("self"), np.array(t.arg("diagonal", 0))
+    return t.emit("Trilu", x, diagonal, upper=upper)
 
 
 def _filled(value: float, t: NodeTranslation) -> str:
@@ -324,13 +311,12 @@ def _arange(t: NodeTranslation) -> str:
 
 def _moved(t: NodeTranslation) -> str:
     rank = len(t.shape("self"))
-    sources, targets = (
-        [n % rank for n in t.ints(name)] for name in ("source", "destination")
-    )
+    sources = [axis % rank for axis in t.ints("source")]
+    targets = [axis % rank for axis in t.ints("destination")]
     rest = iter(axis for axis in range(rank) if axis not in sources)
-    perm = [
-        sources[targets.index(k)] if k in targets else next(rest) for k in range(rank)
-    ]
+    perm: list[int] = []
+    for k in range(rank):
+        perm.append(sources[targets.index(k)] if k in targets else next(rest))
     return transpose(t, t.tensor("self"), perm)
 
 
