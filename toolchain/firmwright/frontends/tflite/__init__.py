@@ -1,5 +1,4 @@
-"""The TFLite container: `read_tflite` turns the bytes of a .tflite file into a
-`RawModel`.
+"""The TFLite container: `read_tflite` turns a file's bytes into a `RawModel`.
 
 `read_c_array` finds such a file in C source text, `preprocess_tflite` completes it.
 Names are imported when they are first used, since those of the operators alone need no

@@ -1,5 +1,4 @@
-"""Extraction of a model from C source text, where Arduino and TFLM projects keep it as
-an array.
+"""Extraction of a model from C source text, an array in Arduino and TFLM projects.
 
 Nothing is compiled. Initializers are lists of integers (decimal, octal, hexadecimal or
 characters, of 1 to 8 bytes each) or string literals; anything else in the text is
@@ -30,9 +29,7 @@ def is_c_source(file: str) -> bool:
 
 
 def read_c_array(data: bytes, file: str) -> bytes:
-    """Return the largest array that begins as a .tflite file; raise ModelError if there
-    is none.
-    """
+    """Return the largest array that begins as a .tflite file, or raise ModelError."""
     strings: list[bytes] = []
 
     def simplify(match: re.Match[str]) -> str:
@@ -47,39 +44,31 @@ def read_c_array(data: bytes, file: str) -> bytes:
 
     # Latin-1 maps each byte to one character.
     plain = _DIRECTIVE.sub("", _QUOTED.sub(simplify, data.decode("latin-1")))
-    models = [
-        model
-        for match in _INITIALIZER.finditer(plain)
-        if (
-            model := (
-                _list_bytes(match[1])
-                if match[2] is None
-                else _joined(match[2], strings)
-            )
-        )
-    ]
+    models: list[bytes] = []
+    for match in _INITIALIZER.finditer(plain):
+        is_list = match[2] is None
+        model = _list_bytes(match[1]) if is_list else _joined(match[2], strings)
+        if model:
+            models.append(model)
     if not models:
-        raise ModelError(
-            f"no array in it begins as a TFLite model, with {FILE_IDENTIFIER.decode()} "
-            "at byte 4.",
-            where=file,
-            hint=(
-                "the source file that defines the array, not a header that only "
-                "declares it."
-            ),
+        mark = FILE_IDENTIFIER.decode()
+        what = f"no array in it begins as a TFLite model, with {mark} at byte 4."
+        hint = (
+            "the source file that defines the array, not a header that only "
+            "declares it."
         )
+        raise ModelError(what, where=file, hint=hint)
     return max(models, key=len)
 
 
 def _joined(indices: str, strings: list[bytes]) -> bytes | None:
-    value = b"".join(strings[int(index)] for index in re.findall(r"\d+", indices))
+    places = map(int, re.findall(r"\d+", indices))
+    value = b"".join(strings[place] for place in places)
     return value if value[4:8] == FILE_IDENTIFIER else None
 
 
 def _list_bytes(text: str) -> bytes | None:
-    """Return the elements' bytes if they are a model in little-endian elements of some
-    width.
-    """
+    """Return the bytes of a model in little-endian elements of some width, or None."""
     head = list(map(_integer, text[:400].split(",")[:8]))
     width = next((w for w in (1, 2, 4, 8) if _begins_model(head, w)), 0)
     if not width:
@@ -92,17 +81,20 @@ def _list_bytes(text: str) -> bytes | None:
         return None
     values = [known[item] for item in items]
     mask = (1 << 8 * width) - 1
-    return np.array(
-        [value & mask for value in values if value is not None], f"<u{width}"
-    ).tobytes()
+    numbers = [value & mask for value in values if value is not None]
+    return np.array(numbers, f"<u{width}").tobytes()
 
 
 def _begins_model(head: list[int | None], width: int) -> bool:
     first = head[: 8 // width]
-    if None in first or len(first) < 8 // width:
+    if len(first) < 8 // width:
         return False
-    values = (value & ((1 << 8 * width) - 1) for value in first if value is not None)
-    return b"".join(v.to_bytes(width, "little") for v in values)[4:] == FILE_IDENTIFIER
+    mask, data = (1 << 8 * width) - 1, b""
+    for value in first:
+        if value is None:
+            return False
+        data += (value & mask).to_bytes(width, "little")
+    return data[4:] == FILE_IDENTIFIER
 
 
 def _integer(text: str) -> int | None:

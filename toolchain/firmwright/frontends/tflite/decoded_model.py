@@ -47,27 +47,24 @@ class RawTensor:
         if self.quantization is None or self.dtype not in INTEGER_RANGES:
             return ()
         low, high = INTEGER_RANGES[self.dtype]
-        return tuple(
-            point for point in self.quantization.zero_points if not low <= point <= high
-        )
+        points = self.quantization.zero_points
+        return tuple(point for point in points if not low <= point <= high)
 
     @property
     def dynamic_axes(self) -> tuple[int, ...]:
-        """The axes of unknown size, except a batch axis that the exporter fixed at
-        1.
-        """
+        """Axes of unknown size, except a batch axis that the exporter fixed at 1."""
         marked = self.shape_signature or self.shape
-        return tuple(
-            axis
-            for axis, (size, mark) in enumerate(zip(self.shape, marked, strict=True))
-            if size < 0 or (mark < 0 and not (axis == 0 and size == 1))
-        )
+        axes: list[int] = []
+        for axis, (size, mark) in enumerate(zip(self.shape, marked, strict=True)):
+            is_fixed_batch = axis == 0 and size == 1
+            if size < 0 or (mark < 0 and not is_fixed_batch):
+                axes.append(axis)
+        return tuple(axes)
 
 
 @dataclass(frozen=True, slots=True)
 class RawNode:
-    """An operator call; `op` is the name in the source format (`CONV_2D`,
-    `custom:NAME`).
+    """An operator call; `op` is the source format's name (`CONV_2D`, `custom:NAME`).
 
     Inputs and outputs are tensor indices; NO_TENSOR marks an omitted input. `options`
     holds every option, if absent with the format's default; enumerations are names.
@@ -96,9 +93,7 @@ class RawSubgraph:
 
 @dataclass(frozen=True, slots=True)
 class RawSignature:
-    """A named entry point of a subgraph: (name, tensor index) pairs for its inputs and
-    outputs.
-    """
+    """A named entry point: (name, tensor index) pairs of inputs and outputs."""
 
     key: str
     subgraph: int

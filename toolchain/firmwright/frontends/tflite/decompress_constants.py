@@ -4,12 +4,12 @@ The ancillary tensor has a header of 16 bytes: byte 0 the kind, byte 1 the versi
 byte 4 the version of the kind's data (1), and the bytes listed below. A table follows.
 Bits are read from the most significant end of each byte.
 
-    0 look-up  byte 5 & 7: bits per index; byte 6: entries of a channel's table. The encoded
-               tensor has one index per element.
-    1 Huffman  byte 5 & 1: entries of 32 bits, else 16; byte 5 >> 4: bits of the first look-up,
-               minus one. The encoded tensor has code words.
-    2 pruning  The encoded tensor has one bit per element: 1 for the table's next value, 0 for
-               the zero point.
+    0 look-up  byte 5 & 7: bits per index; byte 6: entries of a channel's table.
+               The encoded tensor has one index per element.
+    1 Huffman  byte 5 & 1: entries of 32 bits, else 16; byte 5 >> 4: bits of the first
+               look-up, minus one. The encoded tensor has code words.
+    2 pruning  The encoded tensor has one bit per element: 1 for the table's next value,
+               0 for the zero point.
 
 Source of the format: TFLM's documentation of its compression and its operator's
 reference.
@@ -26,9 +26,7 @@ _HEADER_BYTES = 16
 
 
 def decompress_constant(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Return the tensor of type `kind`; raise NotSupportedError for a format
-    violation.
-    """
+    """Return the tensor of type `kind`; NotSupportedError for a format violation."""
     if len(ancillary) < _HEADER_BYTES:
         raise NotSupportedError(
             f"ancillary data of {len(ancillary)} bytes, which needs 16"
@@ -71,8 +69,7 @@ def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
 
 
 def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Decode by nested tables: an entry is a symbol, or the width and offset of the
-    next lookup.
+    """Decode by nested tables of symbols, or of the next lookup's width and offset.
 
     A symbol's entry has the number of the last bits that it uses; others are read
     again.
@@ -83,6 +80,9 @@ def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array
             f"code words of {'32' if is_wide else '16'} bits for {kind}"
         )
     table = _table(ancillary, np.dtype("<u4" if is_wide else "<u2")).tolist()
+    # An entry, most significant bit first:
+    #     1 | 4: last bits in use | symbol
+    #     0 | 4: width of the next lookup, minus one | offset of its table
     symbol_bit, shift = (31, 27) if is_wide else (15, 11)
     first, stream = (ancillary[5] >> 4) + 1, _BitReader(encoded)
     symbols = []
@@ -96,9 +96,9 @@ def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array
         stream.place -= max(0, width - (entry >> shift & 0xF))
         symbols.append(entry & 0xFFFF)
     bits = np.array(symbols, "<u2")
-    return (
-        bits.view("<i2") if kind.dtype.name == "int16" else bits.astype("u1").view("i1")
-    )
+    if kind.dtype.name == "int16":
+        return bits.view("<i2")
+    return bits.astype("u1").view("i1")
 
 
 def _entry(table: list[int], place: int) -> int:
@@ -134,13 +134,12 @@ def _bits(encoded: bytes, count: int) -> Array:
 
 def _table(ancillary: bytes, dtype: np.dtype[np.generic]) -> Array:
     rest = ancillary[_HEADER_BYTES:]
-    return np.frombuffer(rest[: len(rest) // dtype.itemsize * dtype.itemsize], dtype)
+    count = len(rest) // dtype.itemsize
+    return np.frombuffer(rest[: count * dtype.itemsize], dtype)
 
 
 def _channels(kind: TensorType) -> Array:
-    """Return the channel of each element, along the first axis or the quantized last
-    one.
-    """
+    """Return the channel of each element, on the first or the quantized last axis."""
     quantization = kind.quantization
     count = len(quantization.scales) if quantization else 1
     places = np.arange(kind.elements)

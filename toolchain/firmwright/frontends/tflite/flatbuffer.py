@@ -53,19 +53,16 @@ class Flatbuffer:
     def spend(self, cost: int, path: str) -> None:
         self.budget -= cost
         if self.budget < 0:
-            self.fail(
-                path,
-                "shared parts would make it unfold far beyond the size of the file.",
-            )
+            what = "shared parts would make it unfold far beyond the size of the file."
+            self.fail(path, what)
 
     def scalar(self, kind: str, position: int, path: str) -> int | float:
         form = _SCALARS[kind]
         if position < 0 or position + form.size > len(self.data):
             self.fail(path, f"it reads at byte {position} of {len(self.data)}.")
         if position % form.size:
-            self.fail(
-                path, f"a value of {form.size} bytes is misaligned at byte {position}."
-            )
+            what = f"a value of {form.size} bytes is misaligned at byte {position}."
+            self.fail(path, what)
         value: int | float = form.unpack_from(self.data, position)[0]
         return value
 
@@ -90,9 +87,8 @@ class Flatbuffer:
         self.spend(_TABLE_COST, path)
         vtable = position - int(self.scalar("i32", position, path))
         if vtable < 0 or vtable + 4 > len(self.data):
-            self.fail(
-                path, f"its vtable would be at byte {vtable} of {len(self.data)}."
-            )
+            what = f"its vtable would be at byte {vtable} of {len(self.data)}."
+            self.fail(path, what)
         vtable_size = int(self.scalar("u16", vtable, path))
         table_size = int(self.scalar("u16", vtable + 2, path))
         if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > len(self.data):
@@ -162,9 +158,8 @@ class FlatbufferTable:
         if place is None:
             return None
         path = self.join(name)
-        return self.buffer.table(
-            kind or field.type, self.buffer.follow(place, path), path
-        )
+        position = self.buffer.follow(place, path)
+        return self.buffer.table(kind or field.type, position, path)
 
     def tables(self, name: str) -> list[FlatbufferTable]:
         field = self._field(name)
@@ -180,9 +175,7 @@ class FlatbufferTable:
         return tables
 
     def scalar_place(self, name: str) -> int | None:
-        """Return the byte at which a stored scalar field begins, None if it is
-        absent.
-        """
+        """Return the byte where a stored scalar field begins, None if absent."""
         field = self._field(name)
         return self._place(field, _SCALARS[field.type].size)
 
@@ -194,9 +187,8 @@ class FlatbufferTable:
         return 0 if place is None else self._vector(place, size, path)[0]
 
     def attributes(self) -> dict[str, Attr]:
-        return {
-            name: self._attribute(field) for name, field in TABLES[self.name].items()
-        }
+        fields = TABLES[self.name]
+        return {name: self._attribute(field) for name, field in fields.items()}
 
     def join(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -212,15 +204,15 @@ class FlatbufferTable:
             return self.text(field.name)
         if field.type == "bool":
             return bool(self._scalar(field))
-        if field.type == "Activation" and not 0 <= self._scalar(field) < len(
-            _ACTIVATIONS
-        ):
-            return _ACTIVATIONS[0]  # as the reference runtimes read it
+        if field.type == "Activation":
+            index = self._scalar(field)
+            if not 0 <= index < len(_ACTIVATIONS):
+                return _ACTIVATIONS[0]  # as the reference runtimes read it
         if field.type in ENUMERATIONS:
             return self.enumerator(field.name)
-        return (
-            self._numbers(field) if field.type.startswith("[") else self._scalar(field)
-        )
+        if field.type.startswith("["):
+            return self._numbers(field)
+        return self._scalar(field)
 
     def _scalar(self, field: SchemaField) -> int | float:
         kind = "i8" if field.type in ENUMERATIONS else field.type
@@ -242,15 +234,13 @@ class FlatbufferTable:
         entry = 4 + 2 * field.slot
         if entry + 2 > self.vtable_size:
             return None
-        offset = int(
-            self.buffer.scalar("u16", self.vtable + entry, self.join(field.name))
-        )
+        path = self.join(field.name)
+        offset = int(self.buffer.scalar("u16", self.vtable + entry, path))
         if offset == 0:
             return None
         if offset < 4 or offset + size > self.size:
-            self.fail(
-                field.name, f"the field is at byte {offset} of a table of {self.size}."
-            )
+            what = f"the field is at byte {offset} of a table of {self.size}."
+            self.fail(field.name, what)
         return self.position + offset
 
     def _vector(self, place: int, element_size: int, path: str) -> tuple[int, int]:

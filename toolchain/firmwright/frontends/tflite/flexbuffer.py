@@ -1,5 +1,4 @@
-"""A reader of FlexBuffers maps, the usual options of custom operators, for untrusted
-bytes.
+"""A reader of FlexBuffers maps, usual options of custom operators, in untrusted bytes.
 
 Source of the format: the published description of FlexBuffers. A value is located
 backwards from its end: the last byte is the root's width, the one before it its type.
@@ -36,9 +35,7 @@ class _BrokenError(Exception):
 
 
 def read_flexbuffer_map(data: bytes) -> dict[str, Attr] | None:
-    """Return the numbers, flags and strings (no other kinds) of a map by key; None for
-    others.
-    """
+    """Return a map's numbers, flags and strings (no other kinds) by key, or None."""
     try:
         return _FlexbufferReader(data).root()
     except (_BrokenError, UnicodeDecodeError):
@@ -55,9 +52,8 @@ class _FlexbufferReader:
         packed, width = self.data[-2], self.data[-1]
         if packed >> 2 != FlexType.MAP:
             raise _BrokenError
-        return self._map(
-            self._target(len(self.data) - 2 - width, width), 1 << (packed & 3)
-        )
+        place = self._target(len(self.data) - 2 - width, width)
+        return self._map(place, 1 << (packed & 3))
 
     def _bytes(self, place: int, size: int) -> bytes:
         if place < 0 or place + size > len(self.data):
@@ -73,9 +69,7 @@ class _FlexbufferReader:
         return place - self._unsigned(place, width)
 
     def _map(self, place: int, width: int) -> dict[str, Attr]:
-        """Read a map: size and keys precede `place`, values start at it, their types
-        follow.
-        """
+        """Read a map: size and keys precede `place`; values, then types start at it."""
         size = self._unsigned(place - width, width)
         key_width = self._unsigned(place - 2 * width, width)
         keys = self._target(place - 3 * width, width)
@@ -104,14 +98,12 @@ class _FlexbufferReader:
             case FlexType.UINT:
                 return self._unsigned(place, width)
             case FlexType.FLOAT if width in _FLOATS:
-                return float(
-                    struct.unpack(_FLOATS[width], self._bytes(place, width))[0]
-                )
+                (number,) = struct.unpack(_FLOATS[width], self._bytes(place, width))
+                return float(number)
             case FlexType.STRING:
                 text = self._target(place, width)
-                return self._bytes(
-                    text, self._unsigned(text - own_width, own_width)
-                ).decode()
+                size = self._unsigned(text - own_width, own_width)
+                return self._bytes(text, size).decode()
             case FlexType.BOOL:
                 return bool(self._unsigned(place, width))
         return None

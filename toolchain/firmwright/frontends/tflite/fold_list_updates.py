@@ -12,27 +12,29 @@ from firmwright.frontends.tflite.decoded_model import RawNode, RawSubgraph
 
 
 def merge_list_updates(graph: RawSubgraph) -> RawSubgraph:
-    merger = _Merger(
-        graph, {index: node for node in graph.nodes for index in node.outputs}
-    )
+    makers: dict[int, RawNode] = {}
+    for node in graph.nodes:
+        makers.update(dict.fromkeys(node.outputs, node))
+    merger = _Merger(graph, makers)
     for node in graph.nodes:
         if node.op == "CONCATENATION" and len(node.inputs) == 3:
             merger.merge(node)
-    nodes = [
-        merger.nodes[node.outputs[0]] if node.outputs else node for node in graph.nodes
-    ]
-    used = {index for node in nodes for index in node.inputs} | {*graph.outputs}
-    kept = (
-        node for node in nodes if node.op != "SLICE" or used.issuperset(node.outputs)
-    )
+    nodes: list[RawNode] = []
+    used = set(graph.outputs)
+    for node in graph.nodes:
+        merged = merger.nodes[node.outputs[0]] if node.outputs else node
+        nodes.append(merged)
+        used.update(merged.inputs)
+    kept: list[RawNode] = []
+    for node in nodes:
+        if node.op != "SLICE" or used.issuperset(node.outputs):
+            kept.append(node)
     return replace(graph, nodes=tuple(kept))
 
 
 @dataclass(frozen=True, slots=True)
 class _Merger:
-    """`nodes` maps tensors to the nodes that compute them; `merge` replaces its
-    elements.
-    """
+    """`nodes` maps tensors to nodes that compute them; `merge` replaces elements."""
 
     graph: RawSubgraph
     nodes: dict[int, RawNode]
@@ -44,24 +46,21 @@ class _Merger:
             return
         sizes = self._inputs(before[2], "CONCATENATION")
         begins = self._inputs(after[1], "CONCATENATION")
-        if (
-            len(sizes) != 2
-            or len(begins) != 2
-            or not self._is_next(sizes[0], begins[0])
-        ):
+        if len(sizes) != 2 or len(begins) != 2:
+            return
+        if not self._is_next(sizes[0], begins[0]):
             return
         constants = ((before[1], 0), (begins[1], 0), (sizes[1], -1), (after[2], -1))
         uses = sum(other.inputs.count(before[2]) for other in self.graph.nodes)
-        if uses == 1 and all(
-            self._is_filled(index, value) for index, value in constants
-        ):
-            start = replace(self.nodes[before[2]], inputs=(sizes[0], begins[1]))
-            self.nodes[before[2]] = start
-            operands = (before[0], item, before[2])
-            update = replace(
-                node, op="DYNAMIC_UPDATE_SLICE", inputs=operands, options={}
-            )
-            self.nodes[node.outputs[0]] = update
+        if uses != 1:
+            return
+        if not all(self._is_filled(index, value) for index, value in constants):
+            return
+        start = replace(self.nodes[before[2]], inputs=(sizes[0], begins[1]))
+        self.nodes[before[2]] = start
+        operands = (before[0], item, before[2])
+        update = replace(node, op="DYNAMIC_UPDATE_SLICE", inputs=operands, options={})
+        self.nodes[node.outputs[0]] = update
 
     def _inputs(self, index: int, *ops: str) -> tuple[int, ...]:
         node = self.nodes.get(index)

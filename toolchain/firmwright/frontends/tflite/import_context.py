@@ -1,6 +1,4 @@
-"""State shared by the import of a model's subgraphs, and advice for unsupported tensor
-types.
-"""
+"""State shared by the import of subgraphs, and advice for unsupported tensor types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -64,13 +62,12 @@ class ImportSession:
         return name
 
     def ordered_items(self) -> list[UnsupportedItem]:
-        """Return the unsupported items, with TensorFlow's own operators as one item in
-        front.
-        """
+        """Return the unsupported items, TensorFlow's own operators as one in front."""
         flex = [item for item in self.items if item.op.startswith(_FLEX)]
         if not flex:
             return self.items
-        names = ", ".join(sorted({item.op.removeprefix("custom:") for item in flex}))
+        ops = {item.op.removeprefix("custom:") for item in flex}
+        names = ", ".join(sorted(ops))
         why = (
             f"{names} are operators of TensorFlow itself: convert the model without "
             "SELECT_TF_OPS, with operators that TFLite has"
@@ -82,9 +79,7 @@ class ImportSession:
         """Refuse further entry points, unless the user has `chosen` one."""
         if chosen or self.items:
             return
-        keys = {
-            item.key for item in raw.signatures if item.subgraph not in self.reached
-        }
+        keys = [s.key for s in raw.signatures if s.subgraph not in self.reached]
         if keys:
             names = ", ".join(item.key for item in raw.signatures)
             why = f"more entry points ({names}): select one, as {raw.file}:{min(keys)}"
@@ -100,16 +95,15 @@ _HALF = "float16 activations: convert the model to float32, or quantize it to in
 
 
 def dtype_advice(inputs: Sequence[RawTensor], outputs: Sequence[RawTensor]) -> str:
-    """Return the reason and a remedy for unsupported tensor types, "" for supported
-    types.
-    """
+    """Return reason and remedy for unsupported tensor types, "" for supported ones."""
     data = [tensor for tensor in inputs if tensor.buffer is None]
     weights = [tensor for tensor in inputs if tensor.buffer is not None]
-    if any(t.dtype in ("float16", "bfloat16") for t in (*data, *outputs)):
+    types = {tensor.dtype for tensor in (*data, *outputs)}
+    if not types.isdisjoint(("float16", "bfloat16")):
         return _HALF
-    has_floats = any(tensor.dtype == "float32" for tensor in data)
-    if has_floats and any(
-        t.dtype == "int8" and t.quantization is not None for t in weights
-    ):
-        return _HYBRID
+    if all(tensor.dtype != "float32" for tensor in data):
+        return ""
+    for tensor in weights:
+        if tensor.dtype == "int8" and tensor.quantization is not None:
+            return _HYBRID
     return ""

@@ -1,5 +1,4 @@
-"""The interface of operator importers: a node, checked access to it, and plain
-importers.
+"""Interface of operator importers: a node, checked access to it, plain importers.
 
 The reader guarantees neither inputs of operators nor options of custom operators.
 """
@@ -42,8 +41,7 @@ class ImplicitState:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCall:
-    """The result of an importer: operator, attributes and the positions of the inputs
-    to keep.
+    """An importer's result: operator, attributes and positions of the inputs to keep.
 
     `updated_inputs` are positions of variable tensors that the call updates; their new
     values follow the node's outputs. Each `implicit_state` adds one input after the
@@ -78,8 +76,7 @@ class Importer:
 def require_tensors(
     context: ImportContext, inputs: int, *, outputs: int | None = 1
 ) -> None:
-    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs`
-    outputs.
+    """Refuse a node without `inputs` inputs, or not with exactly `outputs` outputs.
 
     With `outputs` None, any number but 0 is accepted.
     """
@@ -123,7 +120,7 @@ def constant_ints(context: ImportContext, index: int, role: str) -> tuple[int, .
         raise NotSupportedError(f"{role} that are not constant")
     if array.dtype.kind not in "iub":
         raise NotSupportedError(f"{role} of type {array.dtype}")
-    return tuple(int(n) for n in array.reshape(-1))
+    return tuple(map(int, array.reshape(-1)))
 
 
 def constant_int(context: ImportContext, index: int, role: str) -> int:
@@ -151,9 +148,7 @@ def float_option(context: ImportContext, name: str) -> float:
 
 
 def is_unsigned(context: ImportContext) -> bool:
-    """Return whether the node has uint8 operands in the model; see
-    signed_tensors.py.
-    """
+    """Return whether the model's operands are uint8; see signed_tensors.py."""
     return bool(context.node.options.get("unsigned"))
 
 
@@ -206,15 +201,12 @@ def plain_importer(
     *,
     outputs: int | None = 1,
 ) -> Importer:
-    """Return an importer of `op` that keeps the inputs `keep`, by default all required
-    ones.
-    """
+    """Return an importer of `op` with the inputs `keep`, by default all required."""
 
     def run(context: ImportContext) -> ImportedCall:
         require_tensors(context, inputs, outputs=outputs)
-        return ImportedCall(
-            op, attrs(context), tuple(range(inputs)) if keep is None else keep
-        )
+        positions = tuple(range(inputs)) if keep is None else keep
+        return ImportedCall(op, attrs(context), positions)
 
     return Importer(op, run)
 
@@ -222,7 +214,5 @@ def plain_importer(
 def copy_importer(
     op: str, inputs: int, attrs: Callable[[ImportContext], OpAttrs]
 ) -> Importer:
-    """Return an importer of a data movement: `attrs` replaces all inputs but the
-    first.
-    """
+    """Return a data movement's importer; `attrs` replaces inputs after the first."""
     return plain_importer(op, inputs, attrs, (0,), outputs=None)

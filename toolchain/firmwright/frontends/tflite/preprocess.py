@@ -1,5 +1,4 @@
-"""Completion of a .tflite file, so that compiler and reference runtimes read the same
-model.
+"""Completion of a .tflite file, for compiler and reference runtimes to read alike.
 
 Sizes that the exporter left open become 1, given input shapes replace those of the
 file, and a quantized dimension that its tensor lacks, which TFLM ignores and LiteRT
@@ -26,8 +25,12 @@ def preprocess_tflite(data: bytes, file: str, shapes: Mapping[str, Shape]) -> by
     if data[4:8] != schema.FILE_IDENTIFIER:
         return data  # the reader names the reason
     graphs = Flatbuffer(data, file).root("Model").tables("subgraphs")
-    tensors = [tensor for graph in graphs for tensor in graph.tables("tensors")]
-    changes = [change for tensor in tensors for change in _completion(tensor)]
+    tensors: list[FlatbufferTable] = []
+    for graph in graphs:
+        tensors += graph.tables("tensors")
+    changes: list[tuple[int, int]] = []
+    for tensor in tensors:
+        changes += _completion(tensor)
     if graphs:
         _warn_of_open_axes(graphs[0], shapes)
     if shapes:
@@ -44,25 +47,27 @@ def _completion(tensor: FlatbufferTable) -> Iterator[tuple[int, int]]:
     shape, quantization = tensor.integers("shape"), tensor.table("quantization")
     if -1 in shape:
         first = tensor.vector_place("shape")
-        yield from (
-            (first + 4 * axis, 1) for axis, size in enumerate(shape) if size == -1
-        )
+        for axis, size in enumerate(shape):
+            if size == -1:
+                yield first + 4 * axis, 1
     if quantization is None:
         return
     place = quantization.scalar_place("quantized_dimension")
-    if place is not None and not 0 <= quantization.integer("quantized_dimension") < len(
-        shape
-    ):
+    if place is None:
+        return
+    dimension = quantization.integer("quantized_dimension")
+    if not 0 <= dimension < len(shape):
         yield place, 0
 
 
 def _inputs(graph: FlatbufferTable) -> dict[str, FlatbufferTable]:
     tensors = graph.tables("tensors")
-    return {
-        tensors[index].text("name") or f"tensor_{index}": tensors[index]
-        for index in graph.integers("inputs")
-        if 0 <= index < len(tensors)
-    }
+    inputs: dict[str, FlatbufferTable] = {}
+    for index in graph.integers("inputs"):
+        if 0 <= index < len(tensors):
+            name = tensors[index].text("name") or f"tensor_{index}"
+            inputs[name] = tensors[index]
+    return inputs
 
 
 def _open_shape(tensor: FlatbufferTable) -> Sequence[int]:
@@ -97,13 +102,13 @@ def _given_shapes(
             raise UsageError(f"the model has no input {name!r}.", where=file, hint=hint)
         sizes = _open_shape(inputs[name])
         pairs = zip(sizes, shape, strict=False)
-        if len(sizes) != len(shape) or any(
-            mark not in (-1, size) for mark, size in pairs
-        ):
+        fits = all(mark in (-1, size) for mark, size in pairs)
+        if len(sizes) != len(shape) or not fits:
             raise UsageError(
                 f"--input-shape {name}={_format_shape(shape)} contradicts the model, "
                 f"where it is {_format_shape(sizes)}.",
                 where=file,
             )
         first = inputs[name].vector_place("shape")
-        yield from ((first + 4 * axis, size) for axis, size in enumerate(shape))
+        for axis, size in enumerate(shape):
+            yield first + 4 * axis, size

@@ -36,43 +36,47 @@ _SMALLEST_SCALE = 2.0**-126
 
 def read_tflite(data: bytes, file: str) -> RawModel:
     if len(data) < 8 or data[4:8] != schema.FILE_IDENTIFIER:
-        raise ModelError(
+        what = (
             f"not a TFLite model: its {len(data)} bytes lack the identifier "
-            f"{schema.FILE_IDENTIFIER.decode()} at byte 4.",
-            where=file,
-            hint=(
-                "a file of the TensorFlow Lite converter, or .onnx, .pt2, .keras or "
-                ".fwir."
-            ),
+            f"{schema.FILE_IDENTIFIER.decode()} at byte 4."
         )
+        hint = (
+            "a file of the TensorFlow Lite converter, or .onnx, .pt2, .keras or .fwir."
+        )
+        raise ModelError(what, where=file, hint=hint)
     root = Flatbuffer(data, file).root("Model")
     version = root.integer("version")
     if version != schema.SCHEMA_VERSION:
-        root.fail(
-            "version", f"schema version {version} is not {schema.SCHEMA_VERSION}."
-        )
+        what = f"schema version {version} is not {schema.SCHEMA_VERSION}."
+        root.fail("version", what)
     buffers = list(map(_buffer, root.tables("buffers")))
     opcodes = list(map(_opcode, root.tables("operator_codes")))
+    description = root.text("description")
+    subgraphs: list[RawSubgraph] = []
+    for index, table in enumerate(root.tables("subgraphs")):
+        subgraphs.append(_subgraph(table, index, buffers, opcodes))
     model = RawModel(
         file=file,
-        description=root.text("description"),
-        subgraphs=tuple(
-            _subgraph(table, index, buffers, opcodes)
-            for index, table in enumerate(root.tables("subgraphs"))
-        ),
+        description=description,
+        subgraphs=tuple(subgraphs),
         signatures=tuple(map(_signature, root.tables("signature_defs"))),
-        metadata={
-            t.text("name"): buffers[t.integer("buffer")]
-            for t in root.tables("metadata")
-            if 0 <= t.integer("buffer") < len(buffers)
-        },
+        metadata=_metadata(root, buffers),
     )
-    valid = tuple(item for item in model.signatures if _is_valid_signature(model, item))
-    model = replace(model, signatures=valid)
+    valid = [item for item in model.signatures if _is_valid_signature(model, item)]
+    model = replace(model, signatures=tuple(valid))
     for rewrite in model_rewrites():
         model = rewrite(model)
     verify_raw_model(model)
     return model
+
+
+def _metadata(root: FlatbufferTable, buffers: Sequence[bytes]) -> dict[str, bytes]:
+    metadata: dict[str, bytes] = {}
+    for table in root.tables("metadata"):
+        if 0 <= table.integer("buffer") < len(buffers):
+            name = table.text("name")
+            metadata[name] = buffers[table.integer("buffer")]
+    return metadata
 
 
 def _is_valid_signature(model: RawModel, signature: RawSignature) -> bool:
@@ -83,25 +87,20 @@ def _is_valid_signature(model: RawModel, signature: RawSignature) -> bool:
 
 
 def _buffer(table: FlatbufferTable) -> bytes:
-    """Return a buffer's bytes; files beyond 2 GiB store an offset from the start of the
-    file.
-    """
+    """Return a buffer's bytes; beyond 2 GiB, they are at an offset in the file."""
     offset, size = table.integer("offset"), table.integer("size")
     if offset <= 1:
         return table.blob("data")
     data = table.buffer.data
     if offset + size > len(data):
-        table.fail(
-            "offset", f"{size} bytes at {offset} reach past the end of the file."
-        )
+        what = f"{size} bytes at {offset} reach past the end of the file."
+        table.fail("offset", what)
     table.buffer.spend(size, table.path)
     return data[offset : offset + size]
 
 
 def _opcode(table: FlatbufferTable) -> tuple[str, int]:
-    """Return (name, version) of an operator code; unknown codes are named
-    BUILTIN_<number>.
-    """
+    """Return (name, version) of an operator code; unknown ones are BUILTIN_<number>."""
     # Codes above 126 do not fit the first field; the larger of the two fields is valid.
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
     if code < 0:
@@ -124,12 +123,11 @@ def _signature(table: FlatbufferTable) -> RawSignature:
 def _signature_tensors(
     table: FlatbufferTable, side: str
 ) -> tuple[tuple[str, int], ...]:
-    """Return the names of a signature for its inputs or outputs, each with the tensor's
-    index.
-    """
-    return tuple(
-        (t.text("name"), t.integer("tensor_index")) for t in table.tables(side)
-    )
+    """Return (name, tensor index) of the inputs or outputs of a signature."""
+    tensors: list[tuple[str, int]] = []
+    for entry in table.tables(side):
+        tensors.append((entry.text("name"), entry.integer("tensor_index")))
+    return tuple(tensors)
 
 
 def _subgraph(
@@ -141,29 +139,28 @@ def _subgraph(
     operators = table.tables("operators")
     inputs, outputs = table.integers("inputs"), table.integers("outputs")
     results = [operator.integers("outputs") for operator in operators]
-    # An empty buffer is a constant only if the tensor has no elements and is never
-    # written.
     written = {*inputs, *itertools.chain(*results)}
-    used = {
-        *written,
-        *outputs,
-        *itertools.chain(*(o.integers("inputs") for o in operators)),
-    }
-    used.update(itertools.chain(*(o.integers("intermediates") for o in operators)))
-    tensors = tuple(
-        (
-            _tensor(t, k, buffers, may_be_empty_constant=k not in written)
-            if k in used
-            else RawTensor(k, t.text("name"), (), "unused")
-        )
-        for k, t in enumerate(table.tables("tensors"))
-    )
+    used = {*written, *outputs}
+    used.update(*(operator.integers("inputs") for operator in operators))
+    used.update(*(operator.integers("intermediates") for operator in operators))
+    tensors: list[RawTensor] = []
+    for k, entry in enumerate(table.tables("tensors")):
+        if k not in used:
+            tensors.append(RawTensor(k, entry.text("name"), (), "unused"))
+            continue
+        # An empty buffer is a constant only if no node writes the tensor, and only one
+        # without elements.
+        is_unwritten = k not in written
+        tensors.append(_tensor(entry, k, buffers, may_be_empty_constant=is_unwritten))
     # The same input may be listed again, and a constant among the inputs cannot be set.
-    inputs = tuple(
-        k
-        for k in dict.fromkeys(inputs)
-        if not 0 <= k < len(tensors) or tensors[k].buffer is None
-    )
+    free_inputs: list[int] = []
+    for k in dict.fromkeys(inputs):
+        if not 0 <= k < len(tensors) or tensors[k].buffer is None:
+            free_inputs.append(k)
+
+    def known(index: int) -> int:
+        return index if 0 <= index < len(tensors) else decoded_model.NO_TENSOR
+
     nodes = []
     for k, (operator, written_here) in enumerate(zip(operators, results, strict=True)):
         first = next(iter(written_here), -1)
@@ -177,13 +174,12 @@ def _subgraph(
             options=_options(operator, op),
             span=Span(table.buffer.file, index, k, name),
             custom_options=operator.blob("custom_options"),
-            intermediates=tuple(
-                k if 0 <= k < len(tensors) else decoded_model.NO_TENSOR
-                for k in operator.integers("intermediates")
-            ),
+            intermediates=tuple(map(known, operator.integers("intermediates"))),
         )
         nodes.append(node)
-    return RawSubgraph(table.text("name"), tensors, inputs, outputs, tuple(nodes))
+    return RawSubgraph(
+        table.text("name"), tuple(tensors), tuple(free_inputs), outputs, tuple(nodes)
+    )
 
 
 def _options(table: FlatbufferTable, op: str) -> Attrs:
@@ -240,9 +236,8 @@ def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
         table.fail("shape", f"it has rank {len(shape)}, beyond 8.")
     elements = math.prod(max(size, 1) for size in shape)
     if elements * schema.ELEMENT_BITS.get(dtype, 8) > 8 * TENSOR_BYTES_MAX:
-        table.fail(
-            "shape", f"{list(shape)} of {dtype} is more than {TENSOR_BYTES_MAX} bytes."
-        )
+        what = f"{list(shape)} of {dtype} is more than {TENSOR_BYTES_MAX} bytes."
+        table.fail("shape", what)
     return -1 if -1 in shape else math.prod(shape)
 
 
@@ -274,14 +269,13 @@ def _quantization(
     scales, zero_points = details.floats("scale"), details.integers("zero_point")
     if not any(scales):
         return None
-    if dtype in _BIAS_DTYPES and not _is_valid_bias_quantization(
-        scales, zero_points, shape, dtype
-    ):
-        return None
+    if dtype in _BIAS_DTYPES:
+        is_valid = _is_valid_bias_quantization(scales, zero_points, shape, dtype)
+        if not is_valid:
+            return None
     if len(scales) != len(zero_points):
-        details.fail(
-            "zero_point", f"{len(zero_points)} zero points for {len(scales)} scales."
-        )
+        what = f"{len(zero_points)} zero points for {len(scales)} scales."
+        details.fail("zero_point", what)
     for scale in scales:
         if not (math.isfinite(scale) and scale >= 0.0):
             details.fail("scale", f"{scale!r} is not a positive finite number.")

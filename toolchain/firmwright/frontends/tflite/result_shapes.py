@@ -16,8 +16,7 @@ Shape = tuple[int, ...]
 def result_shape(
     node: RawNode, x: Shape, constants: Sequence[Array | None]
 ) -> Shape | None:
-    """Return the shape of the first result; None if it is not known or follows from the
-    call.
+    """Return the first result's shape; None if unknown or if the call determines it.
 
     `x` is the shape of the first input, `constants` has the inputs known at compile
     time.
@@ -33,35 +32,31 @@ def result_shape(
                 target = tuple(map(int, map(str, stored)))
             return None if target is None else _stretched(target, math.prod(x))
         case "EXPAND_DIMS" if values[1] is not None and len(values[1]) == 1:
-            axis = values[1][0] + (len(x) + 1 if values[1][0] < 0 else 0)
+            (axis,) = values[1]
+            if axis < 0:
+                axis += len(x) + 1
             return (*x[:axis], 1, *x[axis:])
         case "SQUEEZE":
             dims = node.options["squeeze_dims"]
-            chosen = (
-                {int(str(axis)) % max(1, len(x)) for axis in dims} if dims else None
-            )  # type: ignore[union-attr]
-            kept = (
-                k
-                for k, n in enumerate(x)
-                if n != 1 or (chosen is not None and k not in chosen)
-            )
-            return tuple(x[k] for k in kept)
+            if not dims:
+                return tuple(size for size in x if size != 1)
+            assert isinstance(dims, tuple)  # a vector of the schema
+            chosen = {int(str(axis)) % max(1, len(x)) for axis in dims}
+            kept = (size for k, size in enumerate(x) if size != 1 or k not in chosen)
+            return tuple(kept)
     return None
 
 
 def _ints(array: Array | None) -> Shape | None:
     if array is None or array.dtype.kind != "i":
         return None
-    return tuple(int(value) for value in array.reshape(-1))
+    return tuple(map(int, array.reshape(-1)))
 
 
 def _stretched(target: Shape, elements: int) -> Shape | None:
     known = math.prod(size for size in target if size != -1)
-    if (
-        target.count(-1) > 1
-        or known <= 0
-        or min(target, default=1) < -1
-        or elements % known
-    ):
+    if target.count(-1) > 1 or min(target, default=1) < -1:
+        return None
+    if known <= 0 or elements % known:
         return None
     return tuple(elements // known if size == -1 else size for size in target)

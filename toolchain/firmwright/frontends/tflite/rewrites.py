@@ -1,6 +1,4 @@
-"""Rewrites of extensions: of a decoded file, and of the function that was imported from
-it.
-"""
+"""Rewrites of extensions: of a decoded file, and of the function imported from it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,9 +10,7 @@ from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.ir.graph.nodes import Function
 
 ModelRewrite: TypeAlias = Callable[[RawModel], RawModel]
-"""Changes a decoded file before it is verified; raises ModelError if the file is
-broken.
-"""
+"""Changes a decoded file before it is verified; ModelError if the file is broken."""
 FunctionRewrite: TypeAlias = Callable[[Function, ImportSession], Function]
 """Changes the entry function; other functions and constants are in the session."""
 
@@ -22,18 +18,16 @@ FunctionRewrite: TypeAlias = Callable[[Function, ImportSession], Function]
 @cache
 def model_rewrites() -> tuple[ModelRewrite, ...]:
     modules = door_modules(lambda extension: extension.tflite_rewrites)
-    return tuple(
-        rewrite
-        for module in modules
-        for rewrite in getattr(module, "MODEL_REWRITES", ())
-    )
+    rewrites: list[ModelRewrite] = []
+    for module in modules:
+        rewrites += getattr(module, "MODEL_REWRITES", ())
+    return tuple(rewrites)
 
 
 @cache
 def function_rewrites() -> tuple[FunctionRewrite, ...]:
     modules = door_modules(lambda extension: extension.tflite_rewrites)
-    return tuple(
-        rewrite
-        for module in modules
-        for rewrite in getattr(module, "FUNCTION_REWRITES", ())
-    )
+    rewrites: list[FunctionRewrite] = []
+    for module in modules:
+        rewrites += getattr(module, "FUNCTION_REWRITES", ())
+    return tuple(rewrites)

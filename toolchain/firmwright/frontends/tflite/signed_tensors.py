@@ -23,9 +23,7 @@ from firmwright.frontends.tflite.decoded_model import (
 from firmwright.frontends.tflite.operators.registry import tflite_importers
 
 BYTE_TABLE = "byte_table"
-"""Name of inserted nodes: an operator of this compiler, as TFLite has no lookup
-operator.
-"""
+"""Name of inserted nodes: our own operator, as TFLite has no lookup operator."""
 _OFFSET = 128
 _STORED_NUMBERS = frozenset(
     (
@@ -60,10 +58,8 @@ def make_signed(graph: RawSubgraph) -> RawSubgraph:
         if _is_unsigned(tensor) and tensor.index not in kept:
             rewrite.tensors[tensor.index] = _as_signed(tensor)
     for node in graph.nodes:
-        rewrite.add(
-            node,
-            [_is_unsigned(graph.tensors[i]) for i in node.inputs if i != NO_TENSOR],
-        )
+        operands = [index for index in node.inputs if index != NO_TENSOR]
+        rewrite.add(node, [_is_unsigned(graph.tensors[index]) for index in operands])
     return replace(graph, tensors=tuple(rewrite.tensors), nodes=tuple(rewrite.nodes))
 
 
@@ -79,25 +75,18 @@ def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
     """Convert uint8 weights of float layers, which hold two's complement, to int8."""
     tensors = list(graph.tensors)
     for node in graph.nodes:
-        x, *weights = [index for index in node.inputs if index != NO_TENSOR] or [
-            NO_TENSOR
-        ]
-        if (
-            node.op.startswith("custom:")
-            or not weights
-            or tensors[x].dtype != "float32"
-        ):
+        operands = [index for index in node.inputs if index != NO_TENSOR]
+        x, *weights = operands or [NO_TENSOR]
+        if node.op.startswith("custom:") or not weights:
+            continue
+        if tensors[x].dtype != "float32":
             continue
         for index in weights:
-            quant, is_constant = (
-                tensors[index].quantization,
-                tensors[index].buffer is not None,
-            )
-            if _is_unsigned(tensors[index]) and is_constant and quant is not None:
+            tensor = tensors[index]
+            quant, is_constant = tensor.quantization, tensor.buffer is not None
+            if _is_unsigned(tensor) and is_constant and quant is not None:
                 quant = replace(quant, zero_points=(0,) * len(quant.scales))
-                tensors[index] = replace(
-                    tensors[index], dtype="int8", quantization=quant
-                )
+                tensors[index] = replace(tensor, dtype="int8", quantization=quant)
     return replace(graph, tensors=tuple(tensors))
 
 
@@ -117,19 +106,13 @@ def _as_signed(tensor: RawTensor) -> RawTensor:
     points = tuple(point - _OFFSET for point in quant.zero_points)
     if data is not None:
         data = (np.frombuffer(data, np.uint8) ^ _OFFSET).tobytes()
-    return replace(
-        tensor,
-        dtype="int8",
-        quantization=replace(quant, zero_points=points),
-        buffer=data,
-    )
+    quant = replace(quant, zero_points=points)
+    return replace(tensor, dtype="int8", quantization=quant, buffer=data)
 
 
 @dataclass
 class _Rewrite:
-    """The tensors and nodes of the new graph; tensors in `kept` get an int8 twin if
-    needed.
-    """
+    """Tensors and nodes of the new graph; `kept` tensors get an int8 twin if needed."""
 
     tensors: list[RawTensor]
     kept: set[int]
@@ -144,25 +127,23 @@ class _Rewrite:
         is_complete = NO_TENSOR not in operands and node.inputs and node.outputs
         if special is not None and any(are_unsigned) and is_complete:
             node = special(self, node)
-        outputs = tuple(map(self._written, node.outputs))
+        results = node.outputs
+        outputs = tuple(map(self._written, results))
         inputs = tuple(self.signed(index, node) for index in node.inputs)
-        options = (
-            {**node.options, "unsigned": True} if any(are_unsigned) else node.options
-        )
-        self.nodes.append(
-            replace(node, inputs=inputs, outputs=outputs, options=options)
-        )
-        for index, twin in zip(node.outputs, outputs, strict=True):
+        options = node.options
+        if any(are_unsigned):
+            options = {**options, "unsigned": True}
+        node = replace(node, inputs=inputs, outputs=outputs, options=options)
+        self.nodes.append(node)
+        for index, twin in zip(results, outputs, strict=True):
             if index != twin:
                 self.insert("QUANTIZE", (twin,), index, node)
 
     def signed(self, index: int, node: RawNode) -> int:
         """Return the int8 form of tensor `index`, which `node` reads."""
-        if (
-            index == NO_TENSOR
-            or index not in self.kept
-            or not _is_unsigned(self.tensors[index])
-        ):
+        if index == NO_TENSOR or index not in self.kept:
+            return index
+        if not _is_unsigned(self.tensors[index]):
             return index
         if index not in self.twins:
             twin = self._twin(index)
@@ -211,9 +192,7 @@ class _Rewrite:
 
 
 def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
-    """Rescale, by table lookup, the inputs that differ from the output in
-    quantization.
-    """
+    """Rescale, by lookup, the inputs whose quantization differs from the output's."""
     result = rewrite.tensors[node.outputs[0]]
     y = (_as_signed(result) if _is_unsigned(result) else result).quantization
     if y is not None and y.per_channel:
@@ -233,26 +212,22 @@ def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
             inputs.append(signed)
             continue
         data = _rescaled(quant, y).tobytes()
-        table = rewrite.new_tensor(
-            RawTensor(0, x.name, (256,), "int8", None, data), "table"
-        )
-        inputs.append(
-            rewrite.new_tensor(replace(x, quantization=y, buffer=None), "rescaled")
-        )
-        rewrite.insert(BYTE_TABLE, (signed, table), inputs[-1], node)
+        lookup = RawTensor(0, x.name, (256,), "int8", None, data)
+        table = rewrite.new_tensor(lookup, "table")
+        like = replace(x, quantization=y, buffer=None)
+        rescaled = rewrite.new_tensor(like, "rescaled")
+        rewrite.insert(BYTE_TABLE, (signed, table), rescaled, node)
+        inputs.append(rescaled)
     return replace(node, inputs=tuple(inputs))
 
 
 def _rescaled(x: Quantization, y: Quantization) -> Array:
-    """Return the results for all values of x, in the float32 arithmetic of the
-    reference.
-    """
+    """Return the results for all values of x, in the reference's float32 arithmetic."""
     with np.errstate(all="ignore"):  # the reference is undefined beyond 32 bits
         scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
         bias = np.float32(-(x.zero_point + _OFFSET)) * scale
-        steps = np.nan_to_num(np.arange(256, dtype=np.float32) * scale + bias).astype(
-            np.float64
-        )
+        reals = np.arange(256, dtype=np.float32) * scale + bias
+        steps = np.nan_to_num(reals).astype(np.float64)
     whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps) + y.zero_point
     return np.asarray(np.clip(whole, -_OFFSET, _OFFSET - 1), np.int8)
 
@@ -264,9 +239,8 @@ def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
     reals = rewrite.add_number(rewrite.cast(x, "float32", node), _OFFSET, node)
     floats = replace(y, dtype="float32", quantization=None, buffer=None)
     resized = rewrite.new_tensor(floats, "resized")
-    rewrite.nodes.append(
-        replace(node, inputs=(reals, *node.inputs[1:]), outputs=(resized,))
-    )
+    inputs = (reals, *node.inputs[1:])
+    rewrite.nodes.append(replace(node, inputs=inputs, outputs=(resized,)))
     halves = rewrite.add_number(resized, 0.5, node)
     whole = rewrite.new_tensor(rewrite.tensors[halves], "whole")
     rewrite.insert("FLOOR", (halves,), whole, node)

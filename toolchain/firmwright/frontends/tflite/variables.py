@@ -12,26 +12,20 @@ from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 
 def initial_value(kind: TensorType) -> int:
-    """Return the initial value in LiteRT and TFLM: the zero point for int8, else
-    zero.
-    """
+    """Return the initial value of LiteRT and TFLM: the zero point of int8, else 0."""
     if kind.quantization is None or kind.dtype != INT8:
         return 0
     return kind.quantization.zero_points[0]
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
-    """Return a key that is unique in the model; named variables are shared by all
-    subgraphs.
-    """
+    """Return a key that is unique in the model; subgraphs share named variables."""
     return key if isinstance(key, tuple) else (index, key)
 
 
 @dataclass
 class Variable:
-    """A variable: `value` at the start of a run, `current` after the calls imported so
-    far.
-    """
+    """A variable: `value` at the start of a run, `current` after the calls so far."""
 
     value: Value
     current: Value
@@ -40,8 +34,9 @@ class Variable:
 
 @dataclass
 class VariableTable:
-    """A graph's variables by key; `name` makes names unique, `emit` appends a call to
-    the body.
+    """A graph's variables by key.
+
+    `name` makes names unique, `emit` appends a call to the body.
     """
 
     name: Callable[[str], str]
@@ -59,35 +54,31 @@ class VariableTable:
     def read(
         self, key: Hashable, name: str, kind: TensorType, fill: float | None = None
     ) -> Value:
-        """Return the current value as type `kind`; `fill` overrides the default initial
-        value.
-        """
+        """Return the current value as type `kind`; `fill` replaces the default."""
         fill = initial_value(kind) if fill is None else fill
         current = self._variable(key, name, kind, fill).current
-        return (
-            current
-            if current.type == kind
-            else self._copy(current, f"{name}/value", kind)
-        )
+        if current.type == kind:
+            return current
+        return self._copy(current, f"{name}/value", kind)
 
     def assign(self, key: Hashable, name: str, value: Value) -> None:
         variable = self._variable(key, name, value.type, initial_value(value.type))
-        if value != variable.value and any(
-            value == v.value for v in self.known.values()
-        ):
+        if value != variable.value and self._is_start(value):
             value = self._copy(value, f"{name}/value", value.type)
         variable.current = value
 
     def result(self, value: Value) -> Value:
         """Return `value` as a graph result; copy a value in state memory."""
-        if any(value == variable.value for variable in self.known.values()):
+        if self._is_start(value):
             return self._copy(value, f"{value.name}/value", value.type)
         return value
 
+    def _is_start(self, value: Value) -> bool:
+        """Return whether this is a variable's value at the start of a run."""
+        return any(value == variable.value for variable in self.known.values())
+
     def state(self, constant: Callable[[Constant], str]) -> tuple[State, ...]:
-        """Return the graph's state; `constant` registers an initial value and returns
-        its name.
-        """
+        """Return the graph's state; `constant` names and registers initial values."""
         states = []
         for variable in self.known.values():
             name, kind = f"{variable.value.name}/initial", variable.value.type
@@ -102,30 +93,25 @@ class VariableTable:
         variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
     ) -> Function:
-        """Return a function with `variables` as more operands and `assigned` as more
-        results.
-        """
+        """Return a function with more operands `variables` and results `assigned`."""
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}
         for key, variable in variables.items():
             name, kind = variable.value.name, variable.value.type
             params[key] = own[key].value if key in own else Value(self.name(name), kind)
-        state_results = (
-            own[key].current if key in own else params[key] for key in assigned
-        )
+        results = list(function.results)
+        for key in assigned:
+            results.append(own[key].current if key in own else params[key])
         operands = (*function.params, *params.values())
-        return replace(
-            function, params=operands, results=(*function.results, *state_results)
-        )
+        return replace(function, params=operands, results=tuple(results))
 
     def _variable(
         self, key: Hashable, name: str, kind: TensorType, fill: float
     ) -> Variable:
         if key not in self.known:
-            first = self.initial_values.get(key)
-            initial = (
-                np.full(kind.shape, fill, kind.dtype.np) if first is None else first
-            )
+            initial = self.initial_values.get(key)
+            if initial is None:
+                initial = np.full(kind.shape, fill, kind.dtype.np)
             value = Value(self.name(name), kind)
             self.known[key] = Variable(value, value, initial)
         variable = self.known[key]

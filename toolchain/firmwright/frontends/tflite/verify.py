@@ -1,5 +1,4 @@
-"""Verification of a decoded model: rules about indices, order and definitions across
-tables.
+"""Verification of a decoded model: indices, order and definitions across tables.
 
 1. Subgraphs exist; references to them are in range, not recursive, and expand to a
    limited number of operators.
@@ -7,7 +6,7 @@ tables.
 3. A tensor is defined at most once: as a graph input, a constant, a variable or an
    output. A variable tensor that is an output counts as an output.
 4. Operators read only tensors defined before them; graph outputs are defined at the
-  end.
+   end.
 """
 
 from collections.abc import Iterable
@@ -39,8 +38,9 @@ class _SubgraphVerifier:
         self.defined: set[int] = set()
 
     def verify(self) -> None:
-        written = {index for node in self.subgraph.nodes for index in node.outputs}
-        written.update(self.subgraph.inputs)
+        written = set(self.subgraph.inputs)
+        for node in self.subgraph.nodes:
+            written.update(node.outputs)
         for tensor in self.subgraph.tensors:
             is_state = tensor.is_variable and tensor.index not in written
             if tensor.buffer is not None or is_state:
@@ -56,9 +56,8 @@ class _SubgraphVerifier:
         op = node.op if node.op.isprintable() else ascii(node.op)
         where = f"{self.where}, node {node.span.op_index} ({op})"
         operands = len(node.inputs) + len(node.outputs)
-        check_count(
-            operands, OPERANDS_MAX, "the operator has {} inputs and outputs", where
-        )
+        what = "the operator has {} inputs and outputs"
+        check_count(operands, OPERANDS_MAX, what, where)
         for index in node.inputs:
             if index != NO_TENSOR:
                 self.read(index, where)
@@ -73,9 +72,8 @@ class _SubgraphVerifier:
     def read(self, index: int, where: str) -> None:
         self.check_index(index, where)
         if index not in self.defined:
-            _fail(
-                where, f"{self.describe(index)} is read before anything has written it."
-            )
+            what = f"{self.describe(index)} is read before anything has written it."
+            _fail(where, what)
 
     def define(self, index: int, where: str) -> None:
         self.check_index(index, where)
@@ -89,10 +87,10 @@ class _SubgraphVerifier:
 
 
 def _verify_references(model: RawModel) -> None:
-    bodies = {
-        f"subgraph {index}": (len(subgraph.nodes), tuple(_callees(model, subgraph)))
-        for index, subgraph in enumerate(model.subgraphs)
-    }
+    bodies: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for index, subgraph in enumerate(model.subgraphs):
+        callees = tuple(_callees(model, subgraph))
+        bodies[f"subgraph {index}"] = len(subgraph.nodes), callees
     check_expansion(bodies, model.file)
 
 
@@ -102,9 +100,8 @@ def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[str]:
             if name != "subgraph" and not name.endswith("subgraph_index"):
                 continue
             if not isinstance(value, int) or not 0 <= value < len(model.subgraphs):
-                _fail(
-                    str(node.span), f"it calls subgraph {value}, which does not exist."
-                )
+                what = f"it calls subgraph {value}, which does not exist."
+                _fail(str(node.span), what)
             yield f"subgraph {value}"
 
 

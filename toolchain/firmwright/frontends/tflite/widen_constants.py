@@ -1,5 +1,4 @@
-"""Exact widening of constants: int4 (two to a byte, the lower half first), float16,
-int16 biases.
+"""Exact widening of int4 (two to a byte, lower half first), float16, int16 biases.
 
 Variables of these types are not changed; they are refused later.
 """
@@ -28,9 +27,8 @@ def widen_constants(graph: RawSubgraph) -> RawSubgraph:
             nodes.append(node)
             continue
         halves = np.frombuffer(source, "<f2").astype("<f4")
-        tensors[node.outputs[0]] = replace(
-            tensors[node.outputs[0]], buffer=halves.tobytes()
-        )
+        place = node.outputs[0]
+        tensors[place] = replace(tensors[place], buffer=halves.tobytes())
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
 
 
@@ -45,11 +43,9 @@ def _from_int4(tensor: RawTensor) -> RawTensor:
 
 def _widen_bias(node: RawNode, tensors: list[RawTensor]) -> None:
     """Widen the int16 bias of a transposed convolution to int64, as TFLM does."""
-    if (
-        node.op != "TRANSPOSE_CONV"
-        or len(node.inputs) <= _BIAS
-        or node.inputs[_BIAS] == NO_TENSOR
-    ):
+    if node.op != "TRANSPOSE_CONV" or len(node.inputs) <= _BIAS:
+        return
+    if node.inputs[_BIAS] == NO_TENSOR:
         return
     bias = tensors[node.inputs[_BIAS]]
     if bias.dtype == "int16" and bias.buffer is not None:
@@ -63,9 +59,6 @@ def _float16_constant(node: RawNode, tensors: list[RawTensor]) -> bytes | None:
     if node.inputs[0] == NO_TENSOR:
         return None
     source, result = tensors[node.inputs[0]], tensors[node.outputs[0]]
-    if (source.dtype, result.dtype) != (
-        "float16",
-        "float32",
-    ) or source.shape != result.shape:
+    if (source.dtype, result.dtype) != ("float16", "float32"):
         return None
-    return source.buffer
+    return source.buffer if source.shape == result.shape else None

@@ -1,3 +1,1 @@
-"""Importers of TFLite's operators: one module per family, each with a table
-IMPORTERS.
-"""
+"""Importers of TFLite's operators: a module per family, each with a table IMPORTERS."""

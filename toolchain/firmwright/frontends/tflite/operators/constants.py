@@ -24,7 +24,8 @@ def _vector(values: Sequence[float]) -> ConstantAttrs:
 
 
 def _broadcast_args_attrs(context: ImportContext) -> ConstantAttrs:
-    first, second = (constant_ints(context, k, "shapes") for k in (0, 1))
+    first = constant_ints(context, 0, "shapes")
+    second = constant_ints(context, 1, "shapes")
     try:
         return _vector(np.broadcast_shapes(first, second))
     except ValueError as error:
@@ -38,11 +39,8 @@ def _range_attrs(context: ImportContext) -> ConstantAttrs:
             raise NotSupportedError("a range with variable limits or step")
         numbers.append(array.reshape(-1)[0].item())
     start, limit, step = numbers
-    count = (
-        math.ceil((limit - start) / step)
-        if step and all(map(math.isfinite, numbers))
-        else 0
-    )
+    is_finite = all(map(math.isfinite, numbers))
+    count = math.ceil((limit - start) / step) if step and is_finite else 0
     if not 0 < count <= _MOST_NUMBERS:
         raise NotSupportedError(f"a range from {start} to {limit} by {step}")
     return _vector([start + k * step for k in range(count)])

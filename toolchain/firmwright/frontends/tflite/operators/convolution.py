@@ -77,17 +77,11 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
     )
     before = (0, 0)
     if options["padding"] == "SAME":
-        sizes = zip(
-            x.shape[1:3],
-            w.shape[1:3],
-            context.outputs[0].shape[1:3],
-            stride,
-            strict=True,
-        )
-        over = [
-            max((length - 1) * step + size - out, 0)
-            for length, size, out, step in sizes
-        ]
+        # The full result is wider than the declared one; half is cropped before it.
+        over: list[int] = []
+        for axis in (1, 2):
+            full = (x.shape[axis] - 1) * stride[axis - 1] + w.shape[axis]
+            over.append(max(full - context.outputs[0].shape[axis], 0))
         before = (over[0] // 2, over[1] // 2)
     attrs = TransposeConvAttrs(
         stride=stride,

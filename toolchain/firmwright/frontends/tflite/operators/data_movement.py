@@ -1,8 +1,6 @@
-"""Operators that reorder, select or repeat elements; their constant inputs become
-attributes.
-"""
+"""Operators that reorder, select or repeat; constant inputs become attributes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from firmwright.base.errors import NotSupportedError
@@ -45,22 +43,23 @@ def _transpose_attrs(context: ImportContext) -> TransposeAttrs:
 
 
 def _slice_attrs(context: ImportContext) -> StridedSliceAttrs:
-    begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
+    begin = constant_ints(context, 1, "begins or sizes")
+    size = constant_ints(context, 2, "begins or sizes")
     x = input_type(context)
     if not len(begin) == len(size) == len(x.shape):
         raise NotSupportedError(
             f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes"
         )
-    counts = tuple(
-        n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)
-    )
+    counts: list[int] = []
+    for length, first, count in zip(x.shape, begin, size, strict=True):
+        counts.append(length - first if count == -1 else count)
     return checked_slice(x.shape, begin, (1,) * len(begin), counts, ())
 
 
 def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
-    begin, end, strides = (
-        constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3)
-    )
+    role = "begins, ends or strides"
+    begin, end = constant_ints(context, 1, role), constant_ints(context, 2, role)
+    strides = constant_ints(context, 3, role)
     x, options = input_type(context), context.node.options
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
         raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
@@ -72,7 +71,9 @@ def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
     shrunk: list[int] = []
     for axis, n in enumerate(x.shape):
         if axis >= len(begin):
-            firsts, steps, counts = [*firsts, 0], [*steps, 1], [*counts, n]
+            firsts.append(0)
+            steps.append(1)
+            counts.append(n)
             continue
         start = None if _bit(options["begin_mask"], axis) else begin[axis]
         stop = None if _bit(options["end_mask"], axis) else end[axis]
@@ -81,7 +82,9 @@ def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
         if _bit(options["shrink_axis_mask"], axis):
             shrunk.append(axis)
             step, count = 1, 1
-        firsts, steps, counts = [*firsts, first], [*steps, step], [*counts, count]
+        firsts.append(first)
+        steps.append(step)
+        counts.append(count)
     return checked_slice(x.shape, firsts, steps, counts, shrunk)
 
 
@@ -95,9 +98,8 @@ def _split(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3 if by_sizes else 2, outputs=None)
     position = 0 if by_sizes else 1
     x, parts = input_type(context, position), len(context.outputs)
-    axis = normalize_axis(
-        constant_int(context, 2 if by_sizes else 0, "axes"), len(x.shape)
-    )
+    stated_axis = constant_int(context, 2 if by_sizes else 0, "axes")
+    axis = normalize_axis(stated_axis, len(x.shape))
     sizes = (x.shape[axis] // parts,) * parts
     if by_sizes:
         sizes = constant_ints(context, 1, "sizes")
@@ -115,9 +117,8 @@ def _pack(context: ImportContext) -> ImportedCall:
 
 
 def _unpack_attrs(context: ImportContext) -> AxisAttrs:
-    return AxisAttrs(
-        axis=normalize_axis(context.node.options["axis"], input_rank(context))
-    )
+    axis = normalize_axis(context.node.options["axis"], input_rank(context))
+    return AxisAttrs(axis=axis)
 
 
 def _concatenation(context: ImportContext) -> ImportedCall:
@@ -148,14 +149,16 @@ def _mirror_pad_attrs(context: ImportContext) -> MirrorPadAttrs:
     x = input_type(context)
     flat = constant_ints(context, 1, "paddings")
     skip: Literal[0, 1] = 1 if context.node.options["mode"] == "REFLECT" else 0
-    pairs = list(zip(flat[::2], flat[1::2], strict=False))
-    if len(flat) != 2 * len(x.shape) or any(
-        not 0 <= p <= n - skip
-        for pair, n in zip(pairs, x.shape, strict=True)
-        for p in pair
-    ):
+    if not _are_inside(flat, x.shape, skip):
         raise NotSupportedError("a mirrored margin wider than the input")
     return MirrorPadAttrs(paddings=flat, skip=skip)
+
+
+def _are_inside(margins: Sequence[int], shape: Sequence[int], skip: int) -> bool:
+    """Return whether the margins, two for each axis, are narrower than the input."""
+    if len(margins) != 2 * len(shape):
+        return False
+    return all(0 <= n <= shape[k // 2] - skip for k, n in enumerate(margins))
 
 
 def _broadcast_attrs(context: ImportContext) -> BroadcastAttrs:

@@ -29,7 +29,8 @@ def _block_attrs(context: ImportContext) -> DepthSpaceAttrs:
 
 
 def _space_attrs(context: ImportContext) -> BatchSpaceAttrs:
-    block, margins = (constant_ints(context, k, "blocks or margins") for k in (1, 2))
+    block = constant_ints(context, 1, "blocks or margins")
+    margins = constant_ints(context, 2, "blocks or margins")
     rank = input_rank(context)
     if not 1 <= len(block) < rank or len(margins) != 2 * len(block):
         raise NotSupportedError(f"{len(block)} block sizes for {rank} dimensions")

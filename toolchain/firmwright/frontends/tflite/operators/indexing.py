@@ -47,9 +47,8 @@ def _embedding_lookup(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     if (input_type(context, 1).dtype, context.outputs[0].dtype) == (INT8, FLOAT32):
         return ImportedCall("hybrid_embedding_lookup", NO_ATTRS, (0, 1))
-    return ImportedCall(
-        "dynamic_gather", DynamicGatherAttrs(mode="along", axis=0), (1, 0)
-    )
+    attrs = DynamicGatherAttrs(mode="along", axis=0)
+    return ImportedCall("dynamic_gather", attrs, (1, 0))
 
 
 def _one_hot_attrs(context: ImportContext) -> OneHotAttrs:

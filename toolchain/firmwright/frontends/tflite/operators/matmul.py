@@ -1,6 +1,4 @@
-"""Fully connected layers and matrix products; floats with int8 weights are hybrid
-operators.
-"""
+"""Fully connected layers and matrix products; int8 weights of floats are hybrid."""
 
 from collections.abc import Mapping
 
@@ -29,10 +27,8 @@ def _fully_connected(context: ImportContext) -> ImportedCall:
     options = context.node.options
     if options["weights_format"] != "DEFAULT":
         raise NotSupportedError(f"weights format {options['weights_format']}")
-    activation, keep_dims = (
-        fused_activation(context),
-        bool_option(context, "keep_num_dims"),
-    )
+    activation = fused_activation(context)
+    keep_dims = bool_option(context, "keep_num_dims")
     positions = tuple(range(len(context.inputs)))
     check_bias_type(context, input_type(context), 2)
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
@@ -42,13 +38,11 @@ def _fully_connected(context: ImportContext) -> ImportedCall:
             asymmetric=bool(options.get("asymmetric_quantize_inputs", False)),
         )
         return ImportedCall("hybrid_fully_connected", hybrid, positions)
-    is_constant = all(
-        constant is not None
-        for kind, constant in list(zip(context.inputs, context.constants, strict=True))[
-            1:3
-        ]
-        if kind is not None
-    )
+    is_constant = True
+    operands = list(zip(context.inputs, context.constants, strict=True))
+    for kind, constant in operands[1:3]:
+        if kind is not None and constant is None:
+            is_constant = False
     op = "fully_connected" if is_constant else "variable_fully_connected"
     attrs = FullyConnectedAttrs(activation=activation, keep_dims=keep_dims)
     return ImportedCall(op, attrs, positions)
@@ -61,9 +55,8 @@ def _batch_matmul(context: ImportContext) -> ImportedCall:
         asymmetric = bool_option(context, "asymmetric_quantize_inputs")
         hybrid = HybridBatchMatmulAttrs(adj_x=adj_x, adj_y=adj_y, asymmetric=asymmetric)
         return ImportedCall("hybrid_batch_matmul", hybrid, (0, 1))
-    return ImportedCall(
-        "batch_matmul", BatchMatmulAttrs(adj_x=adj_x, adj_y=adj_y), (0, 1)
-    )
+    attrs = BatchMatmulAttrs(adj_x=adj_x, adj_y=adj_y)
+    return ImportedCall("batch_matmul", attrs, (0, 1))
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -29,7 +29,8 @@ def _lstm(context: ImportContext) -> ImportedCall:
     options, inputs = context.node.options, context.inputs
     if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
         raise NotSupportedError("an LSTM without all four gates, biases and state")
-    if any(inputs[k] is not None for k in _UNSUPPORTED_POSITIONS if k < len(inputs)):
+    extras = [inputs[k] for k in _UNSUPPORTED_POSITIONS if k < len(inputs)]
+    if any(item is not None for item in extras):
         raise NotSupportedError(
             "an LSTM with peepholes, a projection or normalized gates"
         )
@@ -39,10 +40,8 @@ def _lstm(context: ImportContext) -> ImportedCall:
         )
     if options["diagonal_recurrent_tensors"]:
         raise NotSupportedError("an LSTM with diagonal recurrent weights")
-    time_major, cell_clip = (
-        bool_option(context, "time_major"),
-        float_option(context, "cell_clip"),
-    )
+    time_major = bool_option(context, "time_major")
+    cell_clip = float_option(context, "cell_clip")
     if (input_type(context).dtype, input_type(context, 2).dtype) == (FLOAT32, INT8):
         hybrid = HybridLstmAttrs(
             time_major=time_major,
@@ -55,9 +54,10 @@ def _lstm(context: ImportContext) -> ImportedCall:
 
 
 def _svdf(context: ImportContext) -> ImportedCall:
-    if len(context.inputs) != 5 or any(context.inputs[k] is None for k in (0, 1, 2, 4)):
+    required = (0, 1, 2, 4)  # all but the bias
+    if len(context.inputs) != 5 or any(context.inputs[k] is None for k in required):
         raise NotSupportedError("an svdf without all of its inputs")
-    if any(len(context.inputs[k].shape) != 2 for k in (0, 1, 2, 4)):  # type: ignore[union-attr]
+    if any(len(input_type(context, k).shape) != 2 for k in required):
         raise NotSupportedError("an svdf with inputs that are not matrices")
     rank, options = context.node.options["rank"], context.node.options
     if not isinstance(rank, int) or rank < 1:
@@ -66,16 +66,11 @@ def _svdf(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(
             f"fused activation {options['fused_activation_function']}"
         )
-    is_hybrid = (
-        input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32
-    )
-    attrs = SvdfAttrs(
-        rank=rank,
-        activation=fused_activation(context),
-        asymmetric=bool_option(context, "asymmetric_quantize_inputs")
-        if is_hybrid
-        else None,
-    )
+    activation = fused_activation(context)
+    asymmetric: bool | None = None
+    if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
+        asymmetric = bool_option(context, "asymmetric_quantize_inputs")
+    attrs = SvdfAttrs(rank=rank, activation=activation, asymmetric=asymmetric)
     return ImportedCall("svdf", attrs, (0, 1, 2, 3, 4), (4,))
 
 

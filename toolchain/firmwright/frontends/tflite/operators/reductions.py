@@ -33,9 +33,12 @@ _REDUCTIONS = (
 def _reduction_attrs(context: ImportContext) -> AxesAttrs:
     rank = input_rank(context)
     axes = {normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes")}
-    return AxesAttrs(
-        axes=tuple(sorted(axes)), keep_dims=bool_option(context, "keep_dims")
-    )
+    keep = bool_option(context, "keep_dims")
+    return AxesAttrs(axes=tuple(sorted(axes)), keep_dims=keep)
+
+
+def _reduction(op: str) -> Importer:
+    return plain_importer(op, 2, _reduction_attrs, (0,))
 
 
 def _arg_attrs(context: ImportContext) -> ArgMinMaxAttrs:
@@ -59,10 +62,7 @@ def _cumsum_attrs(context: ImportContext) -> CumulativeAttrs:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    **{
-        name.upper(): plain_importer(name, 2, _reduction_attrs, (0,))
-        for name in _REDUCTIONS
-    },
+    **{name.upper(): _reduction(name) for name in _REDUCTIONS},
     "ARG_MAX": plain_importer("arg_min_max", 2, _arg_attrs, (0,)),
     "ARG_MIN": plain_importer("arg_min_max", 2, _arg_attrs, (0,)),
     "CUMSUM": plain_importer("cumulative", 2, _cumsum_attrs, (0,)),

@@ -16,9 +16,7 @@ STRUCTURAL_OPERATORS: Mapping[str, str] = {
     "WHILE": "while",
     "custom:TFLM_DECODE": "decoded",
 }
-"""Operators that `importer.py` itself imports, as they need more than their own
-node.
-"""
+"""Operators of `subgraph_importer.py`, as they need more than their own node."""
 
 
 @cache
@@ -34,15 +32,11 @@ def tflite_importers() -> Mapping[str, Importer]:
 
 @cache
 def imported_operators() -> Mapping[str, str]:
-    """Return our operator of each operator of TFLite, in the order of TFLite's
-    names.
-    """
+    """Return our operator of each of TFLite's, in the order of TFLite's names."""
     plain = {name: importer.op for name, importer in tflite_importers().items()}
     return dict(sorted({**plain, **STRUCTURAL_OPERATORS}.items()))
 
 
 def tflite_names(op: str) -> tuple[str, ...]:
-    """Return the names that TFLite has for our operator; none if types alone lead to
-    it.
-    """
+    """Return TFLite's names of our operator; none if types alone lead to it."""
     return tuple(name for name, own in imported_operators().items() if own == op)
