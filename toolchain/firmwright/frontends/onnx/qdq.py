@@ -131,9 +131,9 @@ def are_scalars(scale: QdqValue | None, zero_point: QdqValue | None) -> bool:
 
     Only then, Add and Mul have integer kernels.
     """
-    return not any(
-        isinstance(x, ConstantValue) and x.array.ndim for x in (scale, zero_point)
-    )
+    operands = (scale, zero_point)
+    ranks = [x.array.ndim for x in operands if isinstance(x, ConstantValue)]
+    return not any(ranks)
 
 
 def following_quantize(

@@ -243,7 +243,9 @@ def fuse_dynamic_products(
 
     Their integer parts remain, perhaps unused.
     """
-    makers = {name: node for node in nodes for name in node.output}
+    makers: dict[str, Message] = {}
+    for node in nodes:
+        makers |= dict.fromkeys(node.output, node)
     return tuple(_fused(node, makers, constants) or node for node in nodes)
 
 

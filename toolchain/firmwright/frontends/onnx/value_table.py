@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.grouping import group_pairs
 from firmwright.frontends.onnx import qdq
 from firmwright.frontends.onnx.node_context import CallEmitter, OnnxValue
 from firmwright.frontends.onnx.protobuf import Message
@@ -38,9 +37,10 @@ class ValueTable:
         self, nodes: Sequence[Message], outputs: Iterable[Message | OnnxValueInfo]
     ) -> None:
         """Start a graph, in which only its own nodes read its values."""
-        self.readers = group_pairs(
-            (name, node) for node in nodes for name in node.input
-        )
+        self.readers = {}
+        for node in nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
         self.fused_outputs, self.outputs = set(), {x.name for x in outputs}
 
     def operands(self, node: Message) -> list[QdqValue | None]:

@@ -158,9 +158,8 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
     epsilon = float(c.attr("epsilon", 1e-5))
     constants = [v.array for v in vectors if isinstance(v, ConstantValue)]
     if rank > 1 and len(constants) == 4:
-        scale, bias, middle, variance = (
-            array.astype(np.float64) for array in constants
-        )
+        doubles = [array.astype(np.float64) for array in constants]
+        scale, bias, middle, variance = doubles
         factor = scale / np.sqrt(variance + epsilon)
         shift = bias - middle * factor
         b = c.emit.const(factor.astype(np.float32), "factor")

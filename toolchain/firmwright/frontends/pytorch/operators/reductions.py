@@ -145,8 +145,9 @@ def _group_norm(t: NodeTranslation) -> Sequence[str]:
     scale, bias = _parameters(t, t.shape(name)[1])
     groups = t.arg("num_groups", t.arg("group"))
     epsilon = float(t.arg("eps", 1e-5))
-    attrs = {"num_groups": groups, "epsilon": epsilon}
-    return [t.emit("GroupNormalization", t.tensor(name), scale, bias, **attrs)]
+    x = t.tensor(name)
+    y = t.emit("GroupNormalization", x, scale, bias, num_groups=groups, epsilon=epsilon)
+    return [y]
 
 
 def _instance_norm(t: NodeTranslation) -> str:
