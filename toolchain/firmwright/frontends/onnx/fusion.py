@@ -53,7 +53,7 @@ class Fusion:
 
     @property
     def uses_integer_kernel(self) -> bool:
-        """Return whether ONNX Runtime has an integer kernel for types and limits."""
+        """Return whether ONNX Runtime has an integer kernel for all of this."""
         types: set[str] = set()
         for operand in self.operands:
             if isinstance(operand, DequantizedValue):

@@ -79,7 +79,7 @@ def tensor_array(tensor: Message) -> Array:
 
 
 def attribute_value(message: Message) -> Any:
-    """Return a number, str, tuple or array, or a GraphProto as it is."""
+    """Return an attribute's value: a number, str, tuple, array or a GraphProto."""
     if isinstance(message, SyntheticAttribute):
         return message.value
     kinds = onnx_package().AttributeProto

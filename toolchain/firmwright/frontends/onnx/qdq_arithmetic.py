@@ -1,4 +1,4 @@
-"""Quantized sums, differences and products, as ONNX Runtime's for all input pairs.
+"""Quantized sums, differences and products, equal to ONNX Runtime for all pairs.
 
 ONNX Runtime (AVX2) computes them in float32, with fused multiply-adds for sums. The
 integer coefficients (ops/fitted_arithmetic.py) are checked for all pairs of inputs, or
@@ -191,6 +191,7 @@ def fit_table_sum(
     b = (_INT8 - x.b.zero_point) * (sign * b_scale / y_scale)
     b = b + x.target.zero_point + 0.5
     reach = np.abs(_INT8 * ratio).max() + np.abs(b).max() + np.abs(a).max()
+    # No scaled sum is beyond 2^29.
     shift = 29 - math.ceil(math.log2(reach))
     if shift < INT8.bits:
         return None

@@ -63,7 +63,7 @@ def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
 
 
 def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
-    """Emit a convolution; `axis` of the weights is its outputs' (1 if transposed)."""
+    """Emit a convolution; output channels are on `axis` of w, 1 if transposed."""
     x, w = f.x, _int8_weights(f.operands[1], axis)
     if x is None or w is None or len(x.type.shape) != w.array.ndim:
         return None

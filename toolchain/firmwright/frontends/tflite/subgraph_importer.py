@@ -45,7 +45,7 @@ _KNOWN_BYTES = 1 << 16
 
 @dataclass
 class SubgraphImporter:
-    """Imports subgraph `index`; `shapes` has the tensors that differ from the file.
+    """Imports subgraph `index`; `shapes` has those that differ from the file's.
 
     `known_arrays` are results computed at compile time, `handles` the (container, name)
     of variables by the tensors that hold their handles.

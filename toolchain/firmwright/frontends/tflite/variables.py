@@ -54,7 +54,7 @@ class VariableTable:
     def read(
         self, key: Hashable, name: str, kind: TensorType, fill: float | None = None
     ) -> Value:
-        """Return the current value as type `kind`; `fill` replaces the default."""
+        """Return the current value as `kind`; `fill` overrides the initial value."""
         fill = initial_value(kind) if fill is None else fill
         current = self._variable(key, name, kind, fill).current
         if current.type == kind:

@@ -84,7 +84,7 @@ def window_geometry(
     *,
     is_transposed: bool = False,
 ) -> Window:
-    """Return the node's window; padding by `auto_pad` SAME is a forward window's."""
+    """Return the node's window; `auto_pad` SAME pads as for a forward window."""
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -310,6 +310,7 @@ def emit_transpose_conv2d(
     is_plain = int(c.attr("group", 1)) == 1 and set(window.dilation) == {1}
     if not is_plain or len(inputs) > 2:
         return None
+    # Outputs past the last window, as output_padding adds them, are not of this form.
     for count, axis in zip(outputs, window.axes(inputs), strict=True):
         length, size, stride, _, before, _ = axis
         if count > (length - 1) * stride + size - before:

@@ -19,7 +19,10 @@ from firmwright.ir.graph.attributes.values import AxesAttrs
 def _broadcast_operand(
     c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]
 ) -> OnnxValue:
-    """Return a scale or zero point (per tensor, axis or block) for `shape`."""
+    """Return a scale or zero point that broadcasts to `shape`.
+
+    It is one of the tensor, of each index of an axis, or of each block along it.
+    """
     own = operand.shape
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())

@@ -50,7 +50,7 @@ _ACTIVATIONS: Mapping[str, tuple[str, tuple[float | None, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Weights of one direction, [gates * hidden, ...], and activations of v."""
+    """Weights of one direction, [gates * hidden, ...], and activation formulas of v."""
 
     backwards: bool
     w: OnnxValue

@@ -36,7 +36,7 @@ class _ResizedAxis:
 
     @property
     def is_copied(self) -> bool:
-        """Whether each output is the input at its index, for any coordinates."""
+        """Whether each output is the input at its index, whatever the coordinates."""
         return bool(self.scale == 1)
 
 

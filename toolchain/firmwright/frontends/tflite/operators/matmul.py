@@ -1,4 +1,4 @@
-"""Fully connected layers and matrix products; int8 weights of floats are hybrid."""
+"""Fully connected layers and matrix products, hybrid for floats and int8 weights."""
 
 from collections.abc import Mapping
 
