@@ -53,7 +53,10 @@ class Fusion:
 
     @property
     def uses_integer_kernel(self) -> bool:
-        """Return whether ONNX Runtime has an integer kernel for all of this."""
+        """Return whether ONNX Runtime has an integer kernel.
+
+        It depends on the types and the limits.
+        """
         types: set[str] = set()
         for operand in self.operands:
             if isinstance(operand, DequantizedValue):
