@@ -60,7 +60,8 @@ def convert_keras(data: bytes, file: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
         folder = Path(name)
         source = folder / f"model{suffix}"
-        target, answer = folder / "model.tflite", folder / "answer.json"
+        target = folder / "model.tflite"
+        answer = folder / "answer.json"
         source.write_bytes(data)
         memory = str(scaled_limit(_MEMORY_BYTES_MAX))
         command = python_command(

@@ -194,7 +194,9 @@ def _integer_matmul(
 
 def _dynamic_quantize_matmul(e: _Expansion) -> None:
     stem = e.output()
-    a, scale, zero = f"{stem}/a", f"{stem}/a_scale", f"{stem}/a_zero_point"
+    a = f"{stem}/a"
+    scale = f"{stem}/a_scale"
+    zero = f"{stem}/a_zero_point"
     make_node = protobuf.onnx_package().helper.make_node
     node = make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero])
     e.nodes.append(node)
@@ -211,7 +213,8 @@ def _gelu(e: _Expansion, **attrs: Any) -> None:
 
 
 def _fused_conv(e: _Expansion) -> None:
-    y, addend = e.emit("Conv", *e.inputs(0, 1, 2), keep=_WINDOW), e.inputs(3)[0]
+    y = e.emit("Conv", *e.inputs(0, 1, 2), keep=_WINDOW)
+    addend = e.inputs(3)[0]
     e.activate(e.emit("Add", y, addend) if addend else y)
 
 

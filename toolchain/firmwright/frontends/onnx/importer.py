@@ -86,7 +86,8 @@ def import_onnx(
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
     """Return the module of a preprocessed model, or raise UnsupportedError."""
-    model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
+    model = read_onnx(data, file)
+    digest = hashlib.sha256(data).hexdigest()
     module = import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
     return module.with_numerics("onnx")
 
@@ -385,7 +386,8 @@ class _OnnxImporter:
     def _inline_definition(
         self, node: Message, opset: int, inputs: QdqOperands
     ) -> Results | None:
-        operands, local = self.values.materialize_all(inputs), self.model.functions
+        operands = self.values.materialize_all(inputs)
+        local = self.model.functions
         definition = function_inlining.function_definition(node, opset, operands, local)
         version, body = function_inlining.inline_function(node, definition, opset)
         before = len(self.items)

@@ -399,5 +399,6 @@ class NodeContext:
 
         `rank` defaults to that of input 0.
         """
-        axis, size = self.attr("axis", default), self.rank if rank is None else rank
+        axis = self.attr("axis", default)
+        size = self.rank if rank is None else rank
         return normalize_axis(axis, size)

@@ -50,7 +50,8 @@ def with_current_opset(model: Message, file: str) -> Message:
         hint = f"export the model for opset {OPSET_MIN} or newer."
         item = UnsupportedItem("OPSET", f"opset {version}", why)
         raise UnsupportedError([item], where=file, hint=hint)
-    converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
+    converter = onnx_package().version_converter
+    shapes = onnx_package().shape_inference
     try:
         newer = converter.convert_version(model, OPSET_MIN)
     # Without an adapter, the converter, in C++, raises RuntimeError or its own errors.
@@ -83,7 +84,9 @@ def _flatten_hardmaxes(graph: Message) -> None:
             axes = [item.i for item in node.attribute if item.name == "axis"]
             axis = axes[0] if axes else 1
             (x,), (y,) = node.input, node.output
-            shape, matrix, ones = f"{y}/shape", f"{y}/matrix", f"{y}/ones"
+            shape = f"{y}/shape"
+            matrix = f"{y}/matrix"
+            ones = f"{y}/ones"
             nodes += [
                 make_node("Shape", [x], [shape]),
                 make_node("Flatten", [x], [matrix], axis=axis),

@@ -213,7 +213,8 @@ def attach_quantization(
 def dequantize_constant(constant: ConstantValue) -> ConstantValue:
     quant = constant.quantization
     assert quant is not None  # by construction
-    scales, points = np.array(quant.scales, np.float32), np.array(quant.zero_points)
+    scales = np.array(quant.scales, np.float32)
+    points = np.array(quant.zero_points)
     if quant.axis is not None:
         spread = [1] * constant.array.ndim
         spread[quant.axis] = -1

@@ -235,7 +235,8 @@ def fit_product(x: BinaryOperands, results: Array) -> FittedProductAttrs | None:
     factor = a_scale * b_scale / y_scale
     shift = 32 if factor < 0.5 else 30 - math.ceil(math.log2(factor))
     usual = round(factor * 2**shift)
-    ideal, values = round((x.target.zero_point + 0.5) * 2**shift), _integer_products(x)
+    ideal = round((x.target.zero_point + 0.5) * 2**shift)
+    values = _integer_products(x)
     for window in (0, 1, *(1 << k for k in range(2, shift - 12, 2))):
         for change in _NEAR:
             least, most = _addends(x, results, values * (usual + change), shift, window)

@@ -70,7 +70,8 @@ def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
     bias = _int32_bias(f, x, w, axis)
     if bias is None:
         return None
-    constants, activation = ConstantFilters(w, bias), f.activation or "none"
+    constants = ConstantFilters(w, bias)
+    activation = f.activation or "none"
     if axis == 1:
         return conv.emit_transpose_conv2d(f.c, x, constants, f.target.type, activation)
     window = conv.window_geometry(f.c, w.shape[2:], x.type.shape[2:])
@@ -189,7 +190,8 @@ def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue |
 def _fuse_binary(f: Fusion) -> OnnxValue | None:
     operands: list[Value | ConstantValue] = []
     for item in f.operands:
-        value, constant = quantized_input(item), dequantized_constant(item)
+        value = quantized_input(item)
+        constant = dequantized_constant(item)
         if value is not None:
             operands.append(value)
         elif constant is not None:
@@ -277,7 +279,8 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
     window = pooling.pool_window(c)
     if window.size == x.type.shape[2:] and not any((*window.before, *window.after)):
         return _fuse_mean(f)
-    quant, offset = quantization_of(x), UNSIGNED_OFFSET * target.is_unsigned
+    quant = quantization_of(x)
+    offset = UNSIGNED_OFFSET * target.is_unsigned
     check_range(float(np.abs(target.steps(every_value(x))).max()))
     term = f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}"
     zero = float(target.zero_point + offset)

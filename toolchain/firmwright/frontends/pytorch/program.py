@@ -103,7 +103,8 @@ def read_program(data: bytes, file: str) -> ExportedProgram:
 
 def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
     module = as_object(archive.root["graph_module"])
-    graph, signature = as_object(module["graph"]), as_object(module["signature"])
+    graph = as_object(module["graph"])
+    signature = as_object(module["signature"])
     types: dict[str, ProgramType] = {}
     for name, meta in as_object(graph["tensor_values"]).items():
         types[name] = _type(name, as_object(meta), file)

@@ -163,7 +163,8 @@ class NodeTranslation:
         self, op: str, count: int, *inputs: Operand, **attrs: Any
     ) -> tuple[str, ...]:
         """Add an ONNX node with `count` results; input arrays become constants."""
-        names, stem = tuple(map(self._name_of, inputs)), f"{self.stem}/{op}"
+        names = tuple(map(self._name_of, inputs))
+        stem = f"{self.stem}/{op}"
         outputs = tuple(unique_name(stem, self.writer.taken) for _ in range(count))
         items = [SyntheticAttribute(k, v) for k, v in attrs.items() if v is not None]
         self.writer.nodes.append(SyntheticNode(op, names, outputs, tuple(items)))

@@ -183,7 +183,8 @@ class FlatbufferTable:
         """Return the byte at which the elements of a stored vector of scalars begin."""
         field = self._field(name)
         place = self._place(field, 4)
-        path, size = self.join(name), _SCALARS[field.type.strip("[]")].size
+        path = self.join(name)
+        size = _SCALARS[field.type.strip("[]")].size
         return 0 if place is None else self._vector(place, size, path)[0]
 
     def attributes(self) -> dict[str, Attr]:

@@ -91,7 +91,9 @@ class _FlexbufferReader:
     def _value(self, place: int, width: int, packed: int) -> Attr | None:
         kind, own_width = packed >> 2, 1 << (packed & 3)
         if kind in _INDIRECT:
-            kind, place, width = _INDIRECT[kind], self._target(place, width), own_width
+            kind = _INDIRECT[kind]
+            place = self._target(place, width)
+            width = own_width
         match kind:
             case FlexType.INT:
                 return int.from_bytes(self._bytes(place, width), "little", signed=True)

@@ -41,7 +41,8 @@ class _Merger:
 
     def merge(self, node: RawNode) -> None:
         head, item, tail = node.inputs
-        before, after = self._inputs(head, "SLICE"), self._inputs(tail, "SLICE")
+        before = self._inputs(head, "SLICE")
+        after = self._inputs(tail, "SLICE")
         if len(before) != 3 or len(after) != 3 or before[0] != after[0]:
             return
         sizes = self._inputs(before[2], "CONCATENATION")

@@ -44,7 +44,8 @@ def preprocess_tflite(data: bytes, file: str, shapes: Mapping[str, Shape]) -> by
 
 
 def _completion(tensor: FlatbufferTable) -> Iterator[tuple[int, int]]:
-    shape, quantization = tensor.integers("shape"), tensor.table("quantization")
+    shape = tensor.integers("shape")
+    quantization = tensor.table("quantization")
     if -1 in shape:
         first = tensor.vector_place("shape")
         for axis, size in enumerate(shape):
@@ -71,7 +72,8 @@ def _inputs(graph: FlatbufferTable) -> dict[str, FlatbufferTable]:
 
 
 def _open_shape(tensor: FlatbufferTable) -> Sequence[int]:
-    declared, marks = tensor.integers("shape"), tensor.integers("shape_signature")
+    declared = tensor.integers("shape")
+    marks = tensor.integers("shape_signature")
     return marks if len(marks) == len(declared) else declared
 
 

@@ -137,7 +137,8 @@ def _subgraph(
     opcodes: Sequence[tuple[str, int]],
 ) -> RawSubgraph:
     operators = table.tables("operators")
-    inputs, outputs = table.integers("inputs"), table.integers("outputs")
+    inputs = table.integers("inputs")
+    outputs = table.integers("outputs")
     results = [operator.integers("outputs") for operator in operators]
     written = {*inputs, *itertools.chain(*results)}
     used = {*written, *outputs}
@@ -266,7 +267,8 @@ def _quantization(
     details = table.table("quantization")
     if details is None or dtype not in decoded_model.INTEGER_RANGES:
         return None
-    scales, zero_points = details.floats("scale"), details.integers("zero_point")
+    scales = details.floats("scale")
+    zero_points = details.integers("zero_point")
     if not any(scales):
         return None
     if dtype in _BIAS_DTYPES:

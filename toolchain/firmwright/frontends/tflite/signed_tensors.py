@@ -83,7 +83,8 @@ def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
             continue
         for index in weights:
             tensor = tensors[index]
-            quant, is_constant = tensor.quantization, tensor.buffer is not None
+            quant = tensor.quantization
+            is_constant = tensor.buffer is not None
             if _is_unsigned(tensor) and is_constant and quant is not None:
                 quant = replace(quant, zero_points=(0,) * len(quant.scales))
                 tensors[index] = replace(tensor, dtype="int8", quantization=quant)
@@ -123,7 +124,8 @@ class _Rewrite:
         if _reads_stored_numbers(node) or _takes_either(node):
             self.nodes.append(node)
             return
-        special, operands = _REPLACEMENTS.get(node.op), (*node.inputs, *node.outputs)
+        special = _REPLACEMENTS.get(node.op)
+        operands = (*node.inputs, *node.outputs)
         is_complete = NO_TENSOR not in operands and node.inputs and node.outputs
         if special is not None and any(are_unsigned) and is_complete:
             node = special(self, node)

@@ -141,7 +141,8 @@ class SubgraphImporter:
             name = tensor.name or f"tensor_{index}"
             return self.variables.read(index, name, self._type(tensor))
         if index not in self.values:
-            name, kind = tensor.name or f"tensor_{index}", self._type(tensor)
+            name = tensor.name or f"tensor_{index}"
+            kind = self._type(tensor)
             name, constant = unique_name(name, self.names), None
             if tensor.buffer is not None:
                 data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
@@ -185,7 +186,8 @@ class SubgraphImporter:
     def _advice(self, node: RawNode) -> str:
         if node.op not in imported_operators():
             return ""
-        inputs, outputs = self._tensors_at(node.inputs), self._tensors_at(node.outputs)
+        inputs = self._tensors_at(node.inputs)
+        outputs = self._tensors_at(node.outputs)
         return dtype_advice(inputs, outputs)
 
     def _tensors_at(self, places: Sequence[int]) -> list[RawTensor]:

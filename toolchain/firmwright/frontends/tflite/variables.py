@@ -81,7 +81,8 @@ class VariableTable:
         """Return the graph's state; `constant` names and registers initial values."""
         states = []
         for variable in self.known.values():
-            name, kind = f"{variable.value.name}/initial", variable.value.type
+            name = f"{variable.value.name}/initial"
+            kind = variable.value.type
             initial = constant(Constant.from_array(name, variable.initial, kind.dtype))
             states.append(State(variable.value, variable.current, initial))
         return tuple(states)

@@ -140,7 +140,8 @@ def _integer_source(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
 def _standard_rotary_embedding(c: NodeContext) -> OnnxValue:
     cosine, sine, positions = c.input(1), c.input(2), c.optional(3)
     if positions is not None:
-        cosine, sine = _rows(c, cosine, positions), _rows(c, sine, positions)
+        cosine = _rows(c, cosine, positions)
+        sine = _rows(c, sine, positions)
     return _rotate(c, cosine, sine)
 
 
@@ -166,7 +167,8 @@ def _rotate(c: NodeContext, cosine: OnnxValue, sine: OnnxValue) -> OnnxValue:
         x = emit.transpose(x, (0, 2, 1, 3))
         batch, length, heads, _ = x.shape
     table = (math.prod(cosine.shape) // (length * half), length, 1, half)
-    cosine, sine = emit.reshape(cosine, table), emit.reshape(sine, table)
+    cosine = emit.reshape(cosine, table)
+    sine = emit.reshape(sine, table)
     # The pairs are adjacent channels or the halves of the rotated channels.
     pairs = (half, 2) if c.attr("interleaved", 0) else (2, half)
     axis = 4 if c.attr("interleaved", 0) else 3

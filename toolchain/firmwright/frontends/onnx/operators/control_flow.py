@@ -69,7 +69,8 @@ def _both(c: NodeContext, a: OnnxValue, b: OnnxValue) -> OnnxValue:
 
 
 def _loop(c: NodeContext) -> Sequence[OnnxValue]:
-    body, state = c.attr("body"), [c.input(index) for index in range(2, len(c.inputs))]
+    body = c.attr("body")
+    state = [c.input(index) for index in range(2, len(c.inputs))]
     rounds_max = scaled_limit(_ROUNDS_MAX)
     rounds = int(c.scalar(0, "trip counts")) if c.has(0) else rounds_max + 1
     always = ConstantValue(np.array(True), "condition")
@@ -94,7 +95,9 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
         following = [_selected(c, going, *pair) for pair in pairs]
         for collector, item in zip(collected, results[len(state) :], strict=True):
             collector.append(item)
-        done, state, going = done + 1, following, _both(c, going, condition)
+        done = done + 1
+        state = following
+        going = _both(c, going, condition)
     stacked = [_stack(c, items) for items in collected]
     return [*state, *stacked]
 
@@ -116,7 +119,8 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     if c.opset < 9:
         raise NotSupportedError("a scan of an opset before 9")
     inputs = c.all_inputs()
-    state, sources = inputs[: len(inputs) - scanned], inputs[len(inputs) - scanned :]
+    state = inputs[: len(inputs) - scanned]
+    sources = inputs[len(inputs) - scanned :]
     names = [item.name for item in body.input]
     result_count = len(body.output) - len(state)
     axes = _axes_attr(c, "scan_input_axes", [len(item.shape) for item in sources])

@@ -196,7 +196,9 @@ def _constant_filters(c: NodeContext) -> ConstantFilters | None:
 
 
 def _conv(c: NodeContext) -> OnnxValue:
-    shape, w_shape, groups = c.shape(0), c.shape(1), int(c.attr("group", 1))
+    shape = c.shape(0)
+    w_shape = c.shape(1)
+    groups = int(c.attr("group", 1))
     if len(shape) != len(w_shape) or len(shape) < 3:
         raise NotSupportedError(f"weights {list(w_shape)} for an input {list(shape)}")
     if shape[1] != w_shape[1] * groups or w_shape[0] % groups:
@@ -241,7 +243,8 @@ def emit_conv2d(
 ) -> OnnxValue:
     """Emit conv2d or depthwise_conv2d calls; `result` is a quantized result's type."""
     emit, groups = c.emit, int(c.attr("group", 1))
-    image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
+    image = to_nhwc(emit, x)
+    filters = _filters_to_ohwi(constants.w.array)
     attrs = window.of_image.conv2d_attrs(activation)
     if groups == 1:
         operands = constants.operands(image, filters)
@@ -252,7 +255,8 @@ def emit_conv2d(
         operands = constants.operands(image, depthwise, 3)
         y = emit.call("depthwise_conv2d", *operands, attrs=attrs, result=result)
     else:
-        channels, count = image.shape[3] // groups, filters.shape[0] // groups
+        channels = image.shape[3] // groups
+        count = filters.shape[0] // groups
         part = replace(emit.value(image).type, shape=(*image.shape[:3], channels))
         images = emit.split(image, 3, (channels,) * groups, (part,) * groups)
         results = []
@@ -342,7 +346,8 @@ def _transposed_geometry(
     extra = tuple(c.attr("output_padding") or (0,) * rank)
     axes = zip(inputs, plain.stride, size, plain.dilation, extra, strict=True)
     full = [(n - 1) * s + (k - 1) * d + 1 + e for n, s, k, d, e in axes]
-    auto, output_shape = c.attr("auto_pad", "NOTSET"), c.attr("output_shape")
+    auto = c.attr("auto_pad", "NOTSET")
+    output_shape = c.attr("output_shape")
     if not output_shape and not auto.startswith("SAME"):
         rows = zip(full, plain.before, plain.after, strict=True)
         return plain, tuple(n - p - q for n, p, q in rows)

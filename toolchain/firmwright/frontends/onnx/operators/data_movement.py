@@ -74,7 +74,8 @@ def _unsqueeze(c: NodeContext) -> OnnxValue:
 
 
 def _bit_cast(c: NodeContext) -> OnnxValue:
-    before, after = c.dtype(0), supported_dtype(dtype_name(int(c.attr("to", 0))))
+    before = c.dtype(0)
+    after = supported_dtype(dtype_name(int(c.attr("to", 0))))
     if before.is_float or after.is_float or before.size_bytes != after.size_bytes:
         raise NotSupportedError(f"the bits of {before.name} as {after.name}")
     return c.emit.cast(c.input(0), after)
@@ -162,7 +163,9 @@ def _slice(c: NodeContext) -> OnnxValue:
     starts, ends = c.ints(1, "starts"), c.ints(2, "ends")
     axes = _axes(c, 3, len(shape)) or tuple(range(len(starts)))
     steps = c.ints(4, "steps") if c.has(4) else (1,) * len(starts)
-    begin, counts, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    begin = [0] * len(shape)
+    counts = list(shape)
+    strides = [1] * len(shape)
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
         selected = range(*slice(first, last, step).indices(shape[axis]))
         begin[axis], counts[axis], strides[axis] = selected.start, len(selected), step
@@ -185,12 +188,15 @@ def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
     if c.rank != 4:
         raise NotSupportedError(f"an image of {c.rank} dimensions")
     n, channels, height, width = c.shape(0)
-    block, is_dcr = int(c.attr("blocksize")), c.attr("mode", "DCR") == "DCR"
+    block = int(c.attr("blocksize"))
+    is_dcr = c.attr("mode", "DCR") == "DCR"
     if is_spread:
         inner = channels // (block * block)
-        split, perm = (n, inner, block, block, height, width), (0, 1, 4, 2, 5, 3)
+        split = (n, inner, block, block, height, width)
+        perm = (0, 1, 4, 2, 5, 3)
         if is_dcr:
-            split, perm = (n, block, block, inner, height, width), (0, 3, 4, 1, 5, 2)
+            split = (n, block, block, inner, height, width)
+            perm = (0, 3, 4, 1, 5, 2)
         shape = (n, inner, height * block, width * block)
     else:
         split = (n, channels, height // block, block, width // block, block)
@@ -203,7 +209,8 @@ def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
     """Reverse the first lengths[i] time steps of sample i by a static gather."""
     lengths = c.array(1, "lengths").reshape(-1)
-    time, batch = int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
+    time = int(c.attr("time_axis", 0))
+    batch = int(c.attr("batch_axis", 1))
     shape = c.shape(0)
     places = np.arange(math.prod(shape)).reshape(shape)
     moved = np.moveaxis(places, (batch, time), (0, 1)).copy()
@@ -275,7 +282,8 @@ def _one_hot(c: NodeContext) -> OnnxValue:
     line = np.arange(depth).reshape(vector_shape(depth, axis, rank)).astype(kind.np)
     off = c.emit.reshape(c.emit.slice(values, [0], [1]), ())
     on = c.emit.reshape(c.emit.slice(values, [1], [1]), ())
-    steps, wide = c.emit.const(line, "places"), c.emit.reshape(indices, spread)
+    steps = c.emit.const(line, "places")
+    wide = c.emit.reshape(indices, spread)
     is_natural = not kind.signed and kind != FLOAT32
     place = "a" if is_natural else f"where(a < 0, a + {kind.name}({depth}), a)"
     return c.emit.expression(f"where({place} == b, c, d)", wide, steps, on, off)

@@ -29,7 +29,10 @@ from firmwright.ir.graph.nodes import TensorType
 
 
 def _gather(c: NodeContext) -> OnnxValue:
-    x, axis, shape, places = c.input(0), c.axis(0), c.shape(0), c.input(1)
+    x = c.input(0)
+    axis = c.axis(0)
+    shape = c.shape(0)
+    places = c.input(1)
     if not isinstance(places, ConstantValue):
         return c.emit.gather_along(x, axis, places)
     size = shape[axis]
@@ -67,7 +70,8 @@ def _scatter_elements(c: NodeContext) -> OnnxValue:
 
 
 def _scatter_slices(c: NodeContext) -> OnnxValue:
-    step, batch_dims = c.attr("reduction", "none"), int(c.attr("batch_dims", 0))
+    step = c.attr("reduction", "none")
+    batch_dims = int(c.attr("batch_dims", 0))
     attrs = DynamicScatterAttrs(mode="slices", batch_dims=batch_dims, step=step)
     inputs = (c.input(0), c.input(1), c.input(2))
     return c.emit.call("dynamic_scatter", *inputs, attrs=attrs)
@@ -86,7 +90,9 @@ def _compress(c: NodeContext) -> OnnxValue:
 
 
 def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
-    axis, shape, last = c.axis(0), c.shape(0), bool(c.attr("select_last_index", 0))
+    axis = c.axis(0)
+    shape = c.shape(0)
+    last = bool(c.attr("select_last_index", 0))
     attrs = ArgMinMaxAttrs(axis=axis, least=least, last=last)
     y = c.emit.call("arg_min_max", c.input(0), attrs=attrs, result=INT64)
     if not c.attr("keepdims", 1):
@@ -104,7 +110,8 @@ def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
 
 def _cumulative(step: CumulativeStep, c: NodeContext) -> OnnxValue:
     axis = normalize_axis(int(c.scalar(1, "axes")), c.rank)
-    exclusive, reverse = bool(c.attr("exclusive", 0)), bool(c.attr("reverse", 0))
+    exclusive = bool(c.attr("exclusive", 0))
+    reverse = bool(c.attr("reverse", 0))
     attrs = CumulativeAttrs(axis=axis, step=step, exclusive=exclusive, reverse=reverse)
     return c.emit.call("cumulative", c.input(0), attrs=attrs)
 
@@ -112,7 +119,9 @@ def _cumulative(step: CumulativeStep, c: NodeContext) -> OnnxValue:
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
     """Write new rows into a cache, starting at one index per sample."""
     cache, update, axis = c.input(0), c.input(1), c.axis(-2)
-    count, length, new = c.shape(0)[0], c.shape(0)[axis], c.shape(1)[axis]
+    count = c.shape(0)[0]
+    length = c.shape(0)[axis]
+    new = c.shape(1)[axis]
     steps = c.emit.const(np.arange(new, dtype=np.int64), "steps")
     if c.has(2):
         start = c.emit.reshape(c.emit.cast(c.input(2), INT64), (count, 1))

@@ -36,9 +36,12 @@ def emit_fully_connected(
 
 def _gemm(c: NodeContext) -> OnnxValue:
     emit = c.emit
-    alpha, beta = float(c.attr("alpha", 1.0)), float(c.attr("beta", 1.0))
+    alpha = float(c.attr("alpha", 1.0))
+    beta = float(c.attr("beta", 1.0))
     a = emit.transpose(c.input(0), (1, 0)) if c.attr("transA", 0) else c.input(0)
-    b, bias, transposed = c.input(1), c.optional(2), c.attr("transB", 0)
+    b = c.input(1)
+    bias = c.optional(2)
+    transposed = c.attr("transB", 0)
     if isinstance(bias, ConstantValue) and bias.array.size == 0:
         bias = None
     outputs = c.shape(1)[0 if transposed else 1]

@@ -78,7 +78,8 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
 
 def _svm_regressor(c: NodeContext) -> OnnxValue:
     x = float_rows(c)
-    coefficients, rho = _float_attr(c, "coefficients"), _float_attr(c, "rho")
+    coefficients = _float_attr(c, "coefficients")
+    rho = _float_attr(c, "rho")
     supports = int(c.attr("n_supports", 0))
     if supports:
         x = _kernel(c, x, _float_attr(c, "support_vectors").reshape(supports, -1))
@@ -96,7 +97,8 @@ def _svm_classifier(c: NodeContext) -> Results:
     counts = tuple(c.attr("vectors_per_class", ()))
     if not counts:
         return labels_and_scores(c, _linear(c, len(class_labels(c))))
-    total, pairs = sum(counts), list(combinations(range(len(counts)), 2))
+    total = sum(counts)
+    pairs = list(combinations(range(len(counts)), 2))
     vectors = _float_attr(c, "support_vectors").reshape(total, -1)
     coefficients = _float_attr(c, "coefficients").reshape(len(counts) - 1, total)
     starts = np.cumsum((0, *counts))

@@ -185,7 +185,8 @@ def _local_response(c: NodeContext) -> OnnxValue:
         padded=(before, size - 1 - before, 0, 0),
     )
     mean = c.emit.call("pool_nd", square, attrs=attrs)
-    alpha, beta = float(c.attr("alpha", 1e-4)), float(c.attr("beta", 0.75))
+    alpha = float(c.attr("alpha", 1e-4))
+    beta = float(c.attr("beta", 0.75))
     bias = float(c.attr("bias", 1.0))
     formula = f"a / pow({bias!r} + {alpha!r} * b, {beta!r})"
     return c.emit.expression(formula, x, c.emit.reshape(mean, shape))

@@ -26,7 +26,8 @@ def _broadcast_operand(
     own = operand.shape
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
-    axis, block = int(c.attr("axis", 1)) % len(shape), int(c.attr("block_size", 0))
+    axis = int(c.attr("axis", 1)) % len(shape)
+    block = int(c.attr("block_size", 0))
     if block:
         return c.emit.gather(operand, axis, np.arange(shape[axis]) // block)
     if own != (shape[axis],):

@@ -185,7 +185,8 @@ class _Recurrence:
         outputs, last_states = [], []
         for index, direction in enumerate(list(directions)):
             state = [self.initial(5 + k, index) for k in range(states)]
-            inputs, step = self.projected(direction), make_step(direction)
+            inputs = self.projected(direction)
+            step = make_step(direction)
             steps: list[OnnxValue] = [state[0]] * self.steps
             for t in self.order(direction):
                 following = step(inputs[t], state)
@@ -276,7 +277,8 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
 
 
 def _gru(c: NodeContext) -> list[OnnxValue]:
-    recurrence, after = _recurrence(c), bool(c.attr("linear_before_reset", 0))
+    recurrence = _recurrence(c)
+    after = bool(c.attr("linear_before_reset", 0))
     n = recurrence.hidden
 
     def make_step(direction: _Direction) -> _Step:

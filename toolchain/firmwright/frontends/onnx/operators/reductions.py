@@ -54,7 +54,9 @@ def _reduce(formula: str, step: ReductionStep, last: str, c: NodeContext) -> Onn
 
 
 def _reduce_min_max(step: Literal["min", "max"], c: NodeContext) -> OnnxValue:
-    axes, keep, x = reduction_axes(c), bool(c.attr("keepdims", 1)), c.input(0)
+    axes = reduction_axes(c)
+    keep = bool(c.attr("keepdims", 1))
+    x = c.input(0)
     if axes is None:
         return x
     combine: ReductionStep = step
@@ -175,7 +177,8 @@ def _emit_normalization(
     c: NodeContext, x: OnnxValue, axes: Sequence[int]
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Emit (normalized x, mean, 1 / standard deviation) along axes."""
-    middle, epsilon = _emit_mean(c, x, axes), float32_literal(c.attr("epsilon", 1e-5))
+    middle = _emit_mean(c, x, axes)
+    epsilon = float32_literal(c.attr("epsilon", 1e-5))
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"1.0 / sqrt(a / {float(_count(x, axes))} + {epsilon})"
     inverse = c.emit.expression(formula, total)
@@ -237,7 +240,8 @@ def import_rms_normalization(c: NodeContext) -> OnnxValue:
 
 def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    x, axes = c.input(0), [axis % c.rank for axis in c.attr("axes", (0, 2, 3))]
+    x = c.input(0)
+    axes = [axis % c.rank for axis in c.attr("axes", (0, 2, 3))]
     middle = _emit_mean(c, x, axes)
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"(a - b) / sqrt(c / {float(_count(x, axes))})"

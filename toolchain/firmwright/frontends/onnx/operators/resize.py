@@ -110,7 +110,8 @@ def _taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Array, Array]:
     first = np.floor(places)
     share = (places - first)[:, None]
     if mode == "linear":
-        offsets, weights = np.arange(2), np.concatenate([1 - share, share], axis=1)
+        offsets = np.arange(2)
+        weights = np.concatenate([1 - share, share], axis=1)
     else:
         offsets = np.arange(-1, 3)
         weights = _cubic(c, np.abs(share - offsets.astype(np.float32)))
@@ -252,7 +253,9 @@ def _resized_axes(c: NodeContext) -> list[_ResizedAxis]:
 
 
 def _resized(c: NodeContext) -> OnnxValue:
-    x, mode, axes = c.input(0), c.attr("mode", "nearest"), _resized_axes(c)
+    x = c.input(0)
+    mode = c.attr("mode", "nearest")
+    axes = _resized_axes(c)
     if min(axis.outputs for axis in axes) < 1:
         raise NotSupportedError("a tensor without elements")
     if mode == "cubic" and len(axes) not in (2, 3, 4):
@@ -291,14 +294,16 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
     ):
         return None
     # Both are [outputs, 1 << axes]; along the corners, the last axis varies fastest.
-    places, weights = np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)
+    places = np.zeros((1, 1), np.int64)
+    weights = np.ones((1, 1), np.float32)
     for axis in spatial[::-1]:
         inner = [other.length for other in spatial if other.number > axis.number]
         step = math.prod(inner)
         ends, shares = _linear_ends(c, axis)
         places = _outer(np.add, ends * step, places)
         weights = _outer(np.multiply, shares, weights)
-    before, after = x.shape[: spatial[0].number], x.shape[spatial[-1].number + 1 :]
+    before = x.shape[: spatial[0].number]
+    after = x.shape[spatial[-1].number + 1 :]
     rows = c.emit.reshape(x, (math.prod(before), elements, math.prod(after)))
     indices = c.emit.const(places.astype(np.uint16), "places")
     taps = c.emit.const(weights, "weights")

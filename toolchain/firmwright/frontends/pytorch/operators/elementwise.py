@@ -34,7 +34,8 @@ def _elu(t: NodeTranslation) -> str:
 
 
 def _softplus(t: NodeTranslation) -> str:
-    beta, threshold = float(t.arg("beta", 1.0)), float(t.arg("threshold", 20.0))
+    beta = float(t.arg("beta", 1.0))
+    threshold = float(t.arg("threshold", 20.0))
     x = t.tensor("self")
     steep = scaled(t, x, beta, "float32")
     y = scaled(t, t.emit("Softplus", steep), 1 / beta, "float32")
@@ -49,7 +50,8 @@ def _prelu(t: NodeTranslation) -> str:
 
 
 def _glu(t: NodeTranslation) -> str:
-    axis, shape = t.axis("dim", len(t.shape("self")), -1), t.shape("self")
+    axis = t.axis("dim", len(t.shape("self")), -1)
+    shape = t.shape("self")
     sizes = np.array([shape[axis] // 2] * 2, np.int64)
     a, b = t.emit_all("Split", 2, t.tensor("self"), sizes, axis=axis)
     return t.emit("Mul", a, t.emit("Sigmoid", b))

@@ -29,11 +29,13 @@ def _quantize(axis: int | None, t: NodeTranslation) -> str:
     kind = t.dtype()
     if kind not in ("int8", "uint8", "int16"):
         raise NotSupportedError(f"values quantized to {kind}")
-    scale, point = _array(t, "scale", "float32"), _array(t, "zero_point", kind)
+    scale = _array(t, "scale", "float32")
+    point = _array(t, "zero_point", kind)
     x = t.tensor("input")
     y = t.emit("QuantizeLinear", x, scale, point, axis=axis, by_reciprocal=1)
     limits = np.iinfo(kind)
-    low, high = t.arg("quant_min", limits.min), t.arg("quant_max", limits.max)
+    low = t.arg("quant_min", limits.min)
+    high = t.arg("quant_max", limits.max)
     if (low, high) == (limits.min, limits.max):
         return y
     return t.emit("Clip", y, np.array(low, kind), np.array(high, kind))
@@ -43,7 +45,8 @@ def _dequantize(axis: int | None, t: NodeTranslation) -> str:
     kind = t.type_of("input").dtype
     if kind not in ("int8", "uint8", "int16", "int32") or t.dtype() != "float32":
         raise NotSupportedError(f"{kind} dequantized to {t.dtype()}")
-    scale, point = _array(t, "scale", "float32"), _array(t, "zero_point", kind)
+    scale = _array(t, "scale", "float32")
+    point = _array(t, "zero_point", kind)
     return t.emit("DequantizeLinear", t.tensor("input"), scale, point, axis=axis)
 
 

@@ -29,7 +29,8 @@ def _layer(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
         )
     if "input" not in t.node.args or "params" not in t.node.args:
         raise NotSupportedError("packed sequences")
-    params, has_biases = t.tensors("params"), bool(t.arg("has_biases", True))
+    params = t.tensors("params")
+    has_biases = bool(t.arg("has_biases", True))
     directions = 2 if t.arg("bidirectional", False) else 1
     states = t.tensors("hx") if op == "LSTM" else [t.tensor("hx")]
     hidden = t.output_shape(1)[-1]

@@ -27,7 +27,9 @@ def _reduce(op: str, t: NodeTranslation) -> str:
 
 
 def _mean(t: NodeTranslation) -> str:
-    shape, axes, keep = t.shape("self"), t.ints("dim"), int(t.arg("keepdim", False))
+    shape = t.shape("self")
+    axes = t.ints("dim")
+    keep = int(t.arg("keepdim", False))
     images = [axis % len(shape) for axis in axes] == list(range(2, len(shape)))
     if len(shape) == 4 and images:
         # Classifiers pool in this form, which quantized models compute with integers.
@@ -44,7 +46,8 @@ def _extreme(op: str, arg: str, t: NodeTranslation) -> Sequence[str]:
     value = _reduce(op, t)
     if len(t.node.outputs) < 2:
         return [value]
-    axis, keep = t.axis("dim", len(t.shape("self"))), int(t.arg("keepdim", False))
+    axis = t.axis("dim", len(t.shape("self")))
+    keep = int(t.arg("keepdim", False))
     return [value, t.emit(arg, t.tensor("self"), axis=axis, keepdims=keep)]
 
 
@@ -86,7 +89,8 @@ def _any(op: str, t: NodeTranslation) -> str:
 
 def _top_k(t: NodeTranslation) -> Sequence[str]:
     axis = t.axis("dim", len(t.shape("self")), -1)
-    largest, count = int(t.arg("largest", True)), np.array([t.arg("k")], np.int64)
+    largest = int(t.arg("largest", True))
+    count = np.array([t.arg("k")], np.int64)
     return t.emit_all("TopK", 2, t.tensor("self"), count, axis=axis, largest=largest)
 
 

@@ -94,7 +94,8 @@ def _split(t: NodeTranslation) -> Sequence[str]:
 
 
 def _unbind(t: NodeTranslation) -> Sequence[str]:
-    axis, count = t.axis("dim", len(t.shape("self")), 0), len(t.node.outputs)
+    axis = t.axis("dim", len(t.shape("self")), 0)
+    count = len(t.node.outputs)
     ones = np.ones(count, np.int64)
     parts = t.emit_all("Split", count, t.tensor("self"), ones, axis=axis)
     return [t.reshape(part, t.output_shape(k)) for k, part in enumerate(parts)]
@@ -108,13 +109,15 @@ def slice_axis(
 
 
 def _slice(t: NodeTranslation) -> str:
-    axis, step = t.axis("dim", len(t.shape("self")), 0), t.arg("step", 1)
+    axis = t.axis("dim", len(t.shape("self")), 0)
+    step = t.arg("step", 1)
     start, end = t.arg("start", 0), t.arg("end", _END)
     return slice_axis(t, t.tensor("self"), axis, start, end, step)
 
 
 def _narrow(t: NodeTranslation) -> str:
-    axis, start = t.axis("dim", len(t.shape("self"))), t.arg("start", 0)
+    axis = t.axis("dim", len(t.shape("self")))
+    start = t.arg("start", 0)
     start = start + t.shape("self")[axis] if start < 0 else start
     return slice_axis(t, t.tensor("self"), axis, start, start + t.arg("length"))
 
@@ -216,7 +219,9 @@ def _channel_shuffle(t: NodeTranslation) -> str:
 def _unfold(t: NodeTranslation) -> str:
     """Return overlapping windows of an axis, as a new last axis."""
     shape = t.shape("self")
-    axis, size, step = t.axis("dimension", len(shape)), t.arg("size"), t.arg("step")
+    axis = t.axis("dimension", len(shape))
+    size = t.arg("size")
+    step = t.arg("step")
     t.reserve(8 * math.prod(t.output_shape()[axis:]))
     if not 0 < size <= shape[axis]:
         raise NotSupportedError(f"windows of {size} of an axis of {shape[axis]}")

@@ -58,7 +58,8 @@ def _slice_attrs(context: ImportContext) -> StridedSliceAttrs:
 
 def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
     role = "begins, ends or strides"
-    begin, end = constant_ints(context, 1, role), constant_ints(context, 2, role)
+    begin = constant_ints(context, 1, role)
+    end = constant_ints(context, 2, role)
     strides = constant_ints(context, 3, role)
     x, options = input_type(context), context.node.options
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
@@ -78,7 +79,9 @@ def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
         start = None if _bit(options["begin_mask"], axis) else begin[axis]
         stop = None if _bit(options["end_mask"], axis) else end[axis]
         positions = range(*slice(start, stop, strides[axis]).indices(n))
-        first, step, count = positions.start, strides[axis], len(positions)
+        first = positions.start
+        step = strides[axis]
+        count = len(positions)
         if _bit(options["shrink_axis_mask"], axis):
             shrunk.append(axis)
             step, count = 1, 1

@@ -50,7 +50,8 @@ def _fully_connected(context: ImportContext) -> ImportedCall:
 
 def _batch_matmul(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
-    adj_x, adj_y = bool_option(context, "adj_x"), bool_option(context, "adj_y")
+    adj_x = bool_option(context, "adj_x")
+    adj_y = bool_option(context, "adj_y")
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
         asymmetric = bool_option(context, "asymmetric_quantize_inputs")
         hybrid = HybridBatchMatmulAttrs(adj_x=adj_x, adj_y=adj_y, asymmetric=asymmetric)
