@@ -39,7 +39,8 @@ class _Expansion:
         return [names[index] if index < len(names) else "" for index in indices]
 
     def output(self, index: int = 0) -> str:
-        return str(self.node.output[index]) if index < len(self.node.output) else ""
+        names = self.node.output
+        return str(names[index]) if index < len(names) else ""
 
     def emit(
         self,
@@ -263,7 +264,8 @@ def _embed_layer_normalization(e: _Expansion) -> None:
 def _group_query_attention(e: _Expansion) -> None:
     """Write keys and values into caches, and attend to all up to the new ones."""
     x, key, value, *caches, ends, _, cosine, sine = e.inputs(*range(9))
-    heads, shared = e.attrs["num_heads"], e.attrs["kv_num_heads"]
+    heads = e.attrs["num_heads"]
+    shared = e.attrs["kv_num_heads"]
     one = e.emit("Constant", value_ints=[1])
     axis = e.emit("Constant", value_ints=[1])
     length = e.emit("Gather", e.emit("Shape", x), axis)

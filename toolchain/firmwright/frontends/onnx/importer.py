@@ -162,7 +162,8 @@ class _OnnxImporter:
     def _import_input(self, item: OnnxValueInfo) -> Value | None:
         tensors = self.values.tensors
         tensors[item.name] = None
-        where, dtype = f"input {item.name}", find_dtype(item.dtype)
+        where = f"input {item.name}"
+        dtype = find_dtype(item.dtype)
         if dtype is None or dtype == UINT64:
             self._refuse("TYPE", where, f"element type {item.dtype}")
             return None

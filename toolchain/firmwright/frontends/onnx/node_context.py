@@ -185,7 +185,9 @@ class CallEmitter:
     def _constant(self, tensor: OnnxValue | None) -> Constant | None:
         if isinstance(tensor, ConstantValue):
             return Constant.from_array(tensor.name, tensor.array, tensor.type.dtype)
-        return self.constants[tensor.constant] if tensor and tensor.constant else None
+        if tensor is None or not tensor.constant:
+            return None
+        return self.constants[tensor.constant]
 
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
         """Emit an expression of a, b, c...; one-element constants become literals."""

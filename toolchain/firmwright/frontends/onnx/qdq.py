@@ -145,7 +145,9 @@ def following_quantize(
 
     The bounds are those of a Relu or Clip before it, or infinite.
     """
-    following, names, bounds = only_reader(node), [], (-np.inf, np.inf)
+    following = only_reader(node)
+    names = []
+    bounds = (-np.inf, np.inf)
     if following is not None and following.op_type in ("Relu", "Clip"):
         own_bounds = _clamp_bounds(following, tensors)
         if own_bounds is None:
@@ -218,7 +220,8 @@ def dequantize_constant(constant: ConstantValue) -> ConstantValue:
     if quant.axis is not None:
         spread = [1] * constant.array.ndim
         spread[quant.axis] = -1
-        scales, points = scales.reshape(spread), points.reshape(spread)
+        scales = scales.reshape(spread)
+        points = points.reshape(spread)
     reals = (constant.array.astype(np.int64) - points).astype(np.float32) * scales
     return ConstantValue(np.asarray(reals, np.float32), constant.name)
 

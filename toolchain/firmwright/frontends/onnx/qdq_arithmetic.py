@@ -55,7 +55,8 @@ class BinaryOperands:
 
     @property
     def scales(self) -> tuple[np.float32, np.float32, np.float32]:
-        a, b = np.float32(self.a.scale), np.float32(self.b.scale)
+        a = np.float32(self.a.scale)
+        b = np.float32(self.b.scale)
         return a, b, np.float32(self.target.scale)
 
     @property

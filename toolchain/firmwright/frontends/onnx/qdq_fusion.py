@@ -84,7 +84,9 @@ def _fuse_conv_nd(
     f: Fusion, window: conv.Window, x: Value, w: ConstantValue, bias: ConstantValue
 ) -> OnnxValue:
     """Sum integers over three or more axes, and scale the sums in float32."""
-    emit, quant, target = f.c.emit, quantization_of(w), f.target
+    emit = f.c.emit
+    quant = quantization_of(w)
+    target = f.target
     centered = emit.expression(f"int32(a) - {quantization_of(x).zero_point}", x)
     weights = w.array.astype(np.int32) - quant.zero_points[0]
     filters = replace(w, array=weights, quantization=None)
@@ -154,7 +156,8 @@ def _int32_bias(
 
 def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     transposed = f.c.node.op_type == "Gemm" and bool(f.c.attr("transB", 0))
-    x, w = f.x, _int8_weights(f.operands[1], 0 if transposed else 1)
+    x = f.x
+    w = _int8_weights(f.operands[1], 0 if transposed else 1)
     scaled = (
         f.c.attr("alpha", 1.0) != 1
         or f.c.attr("beta", 1.0) != 1

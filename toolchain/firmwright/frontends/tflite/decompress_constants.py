@@ -84,7 +84,8 @@ def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array
     #     1 | 4: last bits in use | symbol
     #     0 | 4: width of the next lookup, minus one | offset of its table
     symbol_bit, shift = (31, 27) if is_wide else (15, 11)
-    first, stream = (ancillary[5] >> 4) + 1, _BitReader(encoded)
+    first = (ancillary[5] >> 4) + 1
+    stream = _BitReader(encoded)
     symbols = []
     for _ in range(kind.elements):
         width, place = first, stream.take(first)
@@ -116,7 +117,8 @@ class _BitReader:
 
     def take(self, count: int) -> int:
         """Return the next `count` bits; bits past the end are zero."""
-        first, last = self.place >> 3, (self.place + count + 7) >> 3
+        first = self.place >> 3
+        last = (self.place + count + 7) >> 3
         if first > len(self.data):
             raise NotSupportedError(
                 f"code words beyond the {len(self.data)} bytes of the tensor"

@@ -88,7 +88,8 @@ def _is_valid_signature(model: RawModel, signature: RawSignature) -> bool:
 
 def _buffer(table: FlatbufferTable) -> bytes:
     """Return a buffer's bytes; beyond 2 GiB, they are at an offset in the file."""
-    offset, size = table.integer("offset"), table.integer("size")
+    offset = table.integer("offset")
+    size = table.integer("size")
     if offset <= 1:
         return table.blob("data")
     data = table.buffer.data
@@ -207,7 +208,8 @@ def _tensor(
     *,
     may_be_empty_constant: bool,
 ) -> RawTensor:
-    shape, dtype = table.integers("shape"), table.enumerator("type")
+    shape = table.integers("shape")
+    dtype = table.enumerator("type")
     sparse = table.table("sparsity") is not None
     data = _pick(buffers, table, "buffer") if table.integer("buffer") else b""
     elements = _elements(table, shape, dtype)

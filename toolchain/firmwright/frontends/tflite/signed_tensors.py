@@ -175,7 +175,8 @@ class _Rewrite:
         return result
 
     def add_number(self, index: int, number: float, node: RawNode) -> int:
-        like, data = self.tensors[index], np.float32(number).tobytes()
+        like = self.tensors[index]
+        data = np.float32(number).tobytes()
         scalar = replace(like, shape=(), shape_signature=(), buffer=data)
         term = self.new_tensor(scalar, "term")
         result = self.new_tensor(like, "sum")

@@ -143,7 +143,8 @@ class SubgraphImporter:
         if index not in self.values:
             name = tensor.name or f"tensor_{index}"
             kind = self._type(tensor)
-            name, constant = unique_name(name, self.names), None
+            name = unique_name(name, self.names)
+            constant = None
             if tensor.buffer is not None:
                 data = Constant(name, kind.dtype, kind.shape, tensor.buffer)
                 constant = self.session.constant(data)
@@ -230,7 +231,9 @@ class SubgraphImporter:
         return self._call_with_state(node, imported, inputs)
 
     def _input_type(self, index: int) -> TensorType | None:
-        return None if index == NO_TENSOR else self._type(self.graph.tensors[index])
+        if index == NO_TENSOR:
+            return None
+        return self._type(self.graph.tensors[index])
 
     def _call_with_state(
         self, node: RawNode, imported: ImportedCall, inputs: tuple[Value | None, ...]
@@ -253,7 +256,8 @@ class SubgraphImporter:
         nexts: list[Value] = []
         for _, name, kind in becoming:
             nexts.append(Value(unique_name(f"{name}/next", self.names), kind))
-        operands, results = (*inputs, *state), (*outputs, *nexts)
+        operands = (*inputs, *state)
+        results = (*outputs, *nexts)
         call = Call(imported.op, operands, results, imported.attrs, node.span)
         check_result_types(self.session, call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
@@ -351,7 +355,8 @@ class SubgraphImporter:
             runs[attr] = branch_function(session, attr, index, variables, assigned)
         before: list[Value] = []
         for key, variable in variables.items():
-            name, kind = variable.value.name, variable.value.type
+            name = variable.value.name
+            kind = variable.value.type
             first = variable.initial.flat[0]
             before.append(self.variables.read(key, name, kind, first))
         inputs = (*map(self._value, node.inputs), *before)

@@ -98,7 +98,8 @@ class VariableTable:
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}
         for key, variable in variables.items():
-            name, kind = variable.value.name, variable.value.type
+            name = variable.value.name
+            kind = variable.value.type
             params[key] = own[key].value if key in own else Value(self.name(name), kind)
         results = list(function.results)
         for key in assigned:

@@ -58,7 +58,8 @@ def _float16_constant(node: RawNode, tensors: list[RawTensor]) -> bytes | None:
         return None
     if node.inputs[0] == NO_TENSOR:
         return None
-    source, result = tensors[node.inputs[0]], tensors[node.outputs[0]]
+    source = tensors[node.inputs[0]]
+    result = tensors[node.outputs[0]]
     if (source.dtype, result.dtype) != ("float16", "float32"):
         return None
     return source.buffer if source.shape == result.shape else None

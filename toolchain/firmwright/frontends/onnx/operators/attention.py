@@ -138,7 +138,9 @@ def _integer_source(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
 
 
 def _standard_rotary_embedding(c: NodeContext) -> OnnxValue:
-    cosine, sine, positions = c.input(1), c.input(2), c.optional(3)
+    cosine = c.input(1)
+    sine = c.input(2)
+    positions = c.optional(3)
     if positions is not None:
         cosine = _rows(c, cosine, positions)
         sine = _rows(c, sine, positions)

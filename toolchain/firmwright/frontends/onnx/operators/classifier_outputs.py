@@ -117,4 +117,6 @@ def _binary_scores(c: NodeContext, score: OnnxValue, is_positive: bool) -> OnnxV
     if name == "LOGISTIC":
         return c.emit.concat([c.emit.expression(_LOGISTIC, part) for part in parts], 1)
     both = c.emit.concat(parts, 1)
-    return both if name == "NONE" else _row_softmax(c, both, name == "SOFTMAX_ZERO")
+    if name == "NONE":
+        return both
+    return _row_softmax(c, both, name == "SOFTMAX_ZERO")

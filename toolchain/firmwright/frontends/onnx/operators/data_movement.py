@@ -40,7 +40,8 @@ def _reshape(c: NodeContext) -> OnnxValue:
 def _flatten(c: NodeContext) -> OnnxValue:
     shape, axis = c.shape(0), int(c.attr("axis", 1))
     axis = axis + len(shape) if axis < 0 else axis
-    rows, columns = math.prod(shape[:axis]), math.prod(shape[axis:])
+    rows = math.prod(shape[:axis])
+    columns = math.prod(shape[axis:])
     return c.emit.reshape(c.input(0), (rows, columns))
 
 

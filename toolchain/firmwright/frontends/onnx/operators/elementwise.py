@@ -93,11 +93,15 @@ def _prelu(c: NodeContext) -> OnnxValue:
 
 def _clip_limit(c: NodeContext, index: int) -> OnnxValue | None:
     limit = c.optional(index)
-    return None if isinstance(limit, ConstantValue) and limit.array.size == 0 else limit
+    if isinstance(limit, ConstantValue) and limit.array.size == 0:
+        return None
+    return limit
 
 
 def _clip(c: NodeContext) -> OnnxValue:
-    x, low, high = c.input(0), _clip_limit(c, 1), _clip_limit(c, 2)
+    x = c.input(0)
+    low = _clip_limit(c, 1)
+    high = _clip_limit(c, 2)
     starts_at_zero = isinstance(low, ConstantValue) and c.scalar(1, "limits") == 0
     if c.dtype(0) == FLOAT32 and starts_at_zero:
         if high is None:

@@ -101,7 +101,9 @@ def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
 
 
 def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
-    axis, shape, k = c.axis(-1), c.shape(0), int(c.scalar(1, "counts"))
+    axis = c.axis(-1)
+    shape = c.shape(0)
+    k = int(c.scalar(1, "counts"))
     result_shape = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(result_shape, c.dtype(0)), TensorType(result_shape, INT64))
     attrs = TopKAttrs(axis=axis, k=k, least=not c.attr("largest", 1))

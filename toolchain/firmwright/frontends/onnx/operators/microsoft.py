@@ -35,7 +35,9 @@ def _fused_matmul(c: NodeContext) -> OnnxValue:
         b = _swap_last(c, b)
     y = import_matmul(replace(c, inputs=(a, b)))
     alpha = float(c.attr("alpha", 1.0))
-    return y if alpha == 1 else c.emit.expression(f"a * {float32_literal(alpha)}", y)
+    if alpha == 1:
+        return y
+    return c.emit.expression(f"a * {float32_literal(alpha)}", y)
 
 
 def _swap_last(c: NodeContext, x: OnnxValue) -> OnnxValue:

@@ -183,7 +183,8 @@ def _one_hot(c: NodeContext) -> OnnxValue:
 
 
 def _label_encoder(c: NodeContext) -> OnnxValue:
-    keys, values = _label_map(c, "keys"), _label_map(c, "values")
+    keys = _label_map(c, "keys")
+    values = _label_map(c, "values")
     kind = "int64" if values.dtype == np.int64 else "float32"
     name = "default_int64" if kind == "int64" else "default_float"
     default = c.attr(name, -1 if kind == "int64" else -0.0)

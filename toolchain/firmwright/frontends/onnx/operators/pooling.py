@@ -138,7 +138,8 @@ def _is_image_pool(
 
 
 def _image_pool(c: NodeContext, kind: str, window: Window) -> OnnxValue:
-    size, image = rows_and_columns(window.size, 1), window.of_image
+    size = rows_and_columns(window.size, 1)
+    image = window.of_image
     attrs: PoolAttrs
     if kind == "average":
         attrs = image.average_pool_attrs(size, "none")
@@ -172,8 +173,11 @@ def _local_response(c: NodeContext) -> OnnxValue:
 
     The squares are those of `size` adjacent channels.
     """
-    x, size, shape = c.input(0), int(c.attr("size")), c.shape(0)
-    before, extents = (size - 1) // 2, (shape[1], math.prod(shape[2:]))
+    x = c.input(0)
+    size = int(c.attr("size"))
+    shape = c.shape(0)
+    before = (size - 1) // 2
+    extents = (shape[1], math.prod(shape[2:]))
     square = c.emit.expression("a * a", c.emit.reshape(x, (shape[0], 1, *extents)))
     attrs = PoolNdAttrs(
         kind="average",

@@ -80,7 +80,8 @@ def import_dequantize(c: NodeContext) -> OnnxValue:
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
     """Reshape to a scalar, or to a vector along axis 1 of `rank` axes."""
     count = math.prod(operand.shape)
-    return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
+    shape = () if count == 1 else (count, *(1,) * (rank - 2))
+    return c.emit.reshape(operand, shape)
 
 
 def _qlinear_conv(c: NodeContext) -> OnnxValue:

@@ -88,7 +88,8 @@ def _formulas(
                 )
             text = substitute_names(text, {letter: float32_literal(value)})
         if clip is not None and place % len(defaults) < _GATE_ACTIVATIONS:
-            low, high = float32_literal(-clip), float32_literal(clip)
+            low = float32_literal(-clip)
+            high = float32_literal(clip)
             text = substitute_names(text, {"v": f"min(max(v, {low}), {high})"})
         formulas.append(text)
     per = len(defaults)
@@ -165,7 +166,9 @@ class _Recurrence:
         if not self.c.has(4):
             return None
         is_running = self.c.array(4, "lengths").reshape(-1, 1) > step
-        return None if is_running.all() else self.c.emit.const(is_running, "running")
+        if is_running.all():
+            return None
+        return self.c.emit.const(is_running, "running")
 
     def order(self, direction: _Direction) -> range:
         if not direction.backwards:

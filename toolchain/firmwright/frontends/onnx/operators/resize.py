@@ -44,7 +44,8 @@ def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
     """Return the place of each output among the inputs, [outputs] float32."""
     x = np.arange(axis.outputs, dtype=np.float32)
     half, scale = np.float32(0.5), axis.scale
-    length, outputs = np.float32(axis.length), np.float32(axis.outputs)
+    length = np.float32(axis.length)
+    outputs = np.float32(axis.outputs)
     if axis.is_copied:
         return x
     match c.attr("coordinate_transformation_mode", "half_pixel"):
@@ -139,7 +140,8 @@ def _antialias_taps(
     The weight of taps outside of the input goes to its ends unless they are excluded,
     or all taps are outside.
     """
-    half, step = np.float32(0.5), max(np.float32(1), 1 / axis.scale)
+    half = np.float32(0.5)
+    step = max(np.float32(1), 1 / axis.scale)
     reach = np.float32(1 if mode == "linear" else 2) * step
     rows: list[Array] = []
     for center in _coordinates(c, axis) + half:

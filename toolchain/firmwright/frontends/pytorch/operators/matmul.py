@@ -51,7 +51,9 @@ def _attention(t: NodeTranslation) -> str:
             "dropout of a model in training mode; call model.eval() first"
         )
     query, key = t.shape("query"), t.shape("key")
-    q, k, v = t.tensor("query"), t.tensor("key"), t.tensor("value")
+    q = t.tensor("query")
+    k = t.tensor("key")
+    v = t.tensor("value")
     if t.arg("enable_gqa", False) and query[-3] != key[-3]:
         k = _repeated_heads(t, k, t.shape("key"), query[-3])
         v = _repeated_heads(t, v, t.shape("value"), query[-3])

@@ -56,7 +56,8 @@ def _channel_axis(t: NodeTranslation) -> int:
 
 def _affine_axis(t: NodeTranslation) -> int | None:
     """Return the axis with a scale per index; None if a block is the whole tensor."""
-    shape, block = t.shape("input"), tuple(t.ints("block_size"))
+    shape = t.shape("input")
+    block = tuple(t.ints("block_size"))
     pairs = enumerate(zip(shape, block, strict=True))
     axes = [axis for axis, (n, size) in pairs if n != size]
     if not axes:

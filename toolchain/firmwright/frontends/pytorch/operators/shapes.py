@@ -31,7 +31,8 @@ def _permute(t: NodeTranslation) -> str:
 def _swap(t: NodeTranslation) -> str:
     rank = len(t.shape("self"))
     perm = list(range(rank))
-    first, second = t.axis("dim0", rank, 0), t.axis("dim1", rank, 1)
+    first = t.axis("dim0", rank, 0)
+    second = t.axis("dim1", rank, 1)
     if rank:
         perm[first], perm[second] = perm[second], perm[first]
     return _transposed(t, perm)
@@ -124,7 +125,8 @@ def _narrow(t: NodeTranslation) -> str:
 
 def _select(t: NodeTranslation) -> str:
     shape = t.shape("self")
-    axis, index = t.axis("dim", len(shape), 0), t.arg("index", 0)
+    axis = t.axis("dim", len(shape), 0)
+    index = t.arg("index", 0)
     index = index + shape[axis] if index < 0 else index
     part = slice_axis(t, t.tensor("self"), axis, index, index + 1)
     return t.reshape(part, t.output_shape())
@@ -134,7 +136,8 @@ def _scatter_axis(t: NodeTranslation, axis: int, places: range) -> str:
     """Replace the given indices of an axis by the argument `src`."""
     shape = t.shape("self")
     part = _with_size(shape, axis, len(places))
-    x, source = t.tensor("self"), t.reshape(t.tensor("src"), part)
+    x = t.tensor("self")
+    source = t.reshape(t.tensor("src"), part)
     if places.step == 1:
         pieces: list[str] = []
         if places.start:
@@ -278,7 +281,8 @@ def _index_copy(t: NodeTranslation) -> str:
 
 
 def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> str:
-    shape, count = t.shape("self"), t.declared(index.name).shape
+    shape = t.shape("self")
+    count = t.declared(index.name).shape
     if len(count) != 1 or len(t.shape(source)) != len(shape):
         raise NotSupportedError("indices of more than one axis")
     part = np.array(_with_size(shape, axis, int(count[0])), np.int64)
@@ -293,7 +297,8 @@ def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> s
 
 
 def _tri(upper: int, t: NodeTranslation) -> str:
-    x, diagonal = t.tensor("self"), np.array(t.arg("diagonal", 0))
+    x = t.tensor("self")
+    diagonal = np.array(t.arg("diagonal", 0))
     return t.emit("Trilu", x, diagonal, upper=upper)
 
 

@@ -94,17 +94,20 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
 
 def _pool_size(context: ImportContext) -> tuple[int, int]:
     options = context.node.options
-    height, width = options["filter_height"], options["filter_width"]
+    height = options["filter_height"]
+    width = options["filter_width"]
     return checked_int_option(height), checked_int_option(width)
 
 
 def _pool_attrs(context: ImportContext) -> PoolAttrs:
-    size, activation = _pool_size(context), fused_activation(context)
+    size = _pool_size(context)
+    activation = fused_activation(context)
     return _window(context, size).pool_attrs(size, activation)
 
 
 def _average_pool_attrs(context: ImportContext) -> AveragePoolAttrs:
-    size, activation = _pool_size(context), fused_activation(context)
+    size = _pool_size(context)
+    activation = fused_activation(context)
     window = _window(context, size)
     return window.average_pool_attrs(size, activation, unsigned=is_unsigned(context))
 

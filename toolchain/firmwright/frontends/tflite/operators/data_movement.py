@@ -100,7 +100,8 @@ def _split(context: ImportContext) -> ImportedCall:
     by_sizes = context.node.op == "SPLIT_V"
     require_tensors(context, 3 if by_sizes else 2, outputs=None)
     position = 0 if by_sizes else 1
-    x, parts = input_type(context, position), len(context.outputs)
+    x = input_type(context, position)
+    parts = len(context.outputs)
     stated_axis = constant_int(context, 2 if by_sizes else 0, "axes")
     axis = normalize_axis(stated_axis, len(x.shape))
     sizes = (x.shape[axis] // parts,) * parts
@@ -137,7 +138,8 @@ def _concatenation(context: ImportContext) -> ImportedCall:
 
 
 def _reverse_attrs(context: ImportContext) -> ReverseAttrs:
-    rank, axes = input_rank(context), constant_ints(context, 1, "axes")
+    rank = input_rank(context)
+    axes = constant_ints(context, 1, "axes")
     return ReverseAttrs(axes=tuple(normalize_axis(axis, rank) for axis in axes))
 
 

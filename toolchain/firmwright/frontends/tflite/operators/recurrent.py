@@ -59,7 +59,8 @@ def _svdf(context: ImportContext) -> ImportedCall:
         raise NotSupportedError("an svdf without all of its inputs")
     if any(len(input_type(context, k).shape) != 2 for k in required):
         raise NotSupportedError("an svdf with inputs that are not matrices")
-    rank, options = context.node.options["rank"], context.node.options
+    rank = context.node.options["rank"]
+    options = context.node.options
     if not isinstance(rank, int) or rank < 1:
         raise NotSupportedError(f"a rank of {rank}")
     if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
