@@ -253,8 +253,7 @@ EDITS = (
     Edit(
         "verifier blind to devices",
         PY + "ir/tir/verify_async_calls.py",
-        "        self._check_conflicts(self.analysis.effects_of(call), other_devices, "
-        "_format_call(call))\n",
+        "        self._check_conflicts(effects, others, _format_call(call))\n",
         "",
         VERIFY,
     ),
@@ -289,7 +288,7 @@ EDITS = (
     Edit(
         "verifier without plans",
         PY + "ir/tir/verify_plan.py",
-        "if Placement(pool, offset.value) not in (scratch if planned is None else {planned}):",
+        "if Placement(pool, offset.value) not in expected:",
         "if False:",
         VERIFY,
     ),

@@ -6,7 +6,7 @@ from typing import IO, TypeAlias
 
 
 class SelectPipeWriter:
-    """A writer to a pipe that waits with `select`: it notices if nobody ever reads."""
+    """A writer to a pipe that waits with `select`: it notices a missing reader."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe

@@ -162,9 +162,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, window = weights_of(op), kernel_window(op)
     flat = kernel.reshape(len(kernel), -1)
     rows = window.size[0]
-    pixels = op.output.shape[2]
     if window.pointwise:
         pixels = op.output.elements // len(kernel)
+    else:
+        pixels = op.output.shape[2]
     loop = choose_loop(flat, rows, pixels)
     row = (flat.shape[1] // rows, 1, 1)
     emit_window_kernel(b, op, window, loop.name, flat, loop.pixels, row)
