@@ -1,5 +1,4 @@
-"""elu, gelu, hard_swish, leaky_relu (`alpha` * x for x < 0), and relu with its bounded
-variants.
+"""elu, gelu, hard_swish, leaky_relu (`alpha` * x for x < 0), relu and bounded relus.
 
 gelu is x times the normal CDF of x, or its tanh approximation with `approximate`. int8
 forms, except relus, are lookup tables, computed in float32 for elu and gelu, in 16-bit
@@ -118,9 +117,7 @@ def _saturated(x: Array) -> Array:
 
 
 def _high_mul(x: Array, multiplier: int) -> Array:
-    """Return the high 16 bits of 2 * x * multiplier, rounding halves up and
-    saturating.
-    """
+    """Return the high 16 bits of 2 * x * multiplier, rounded half up, saturated."""
     return _saturated((x * multiplier + (1 << 14)) >> 15)
 
 

@@ -120,9 +120,7 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Emit insertions into the sorted outputs, each of a time that does not depend on
-    data.
-    """
+    """Emit insertions into the sorted outputs, in times that do not depend on data."""
     attrs = call.attributes(TopKAttrs)
     x, axis, k = b.input(0), attrs.axis, attrs.k
     with ExitStack() as stack:

@@ -182,9 +182,7 @@ class _Loops:
 
 @dataclass(frozen=True, slots=True)
 class _HeadTile:
-    """Indices of a tile of heads: batch, row, first head, head of the cache, keys in
-    use.
-    """
+    """Indices of a tile: batch, row, first head, head of the cache, keys in use."""
 
     n: ArithExpr
     row: ArithExpr
@@ -276,9 +274,7 @@ def _score(
 def _exponentials(
     loops: _Loops, tile: _HeadTile, scores: tir.Buffer, highest: tir.Buffer
 ) -> tir.Buffer:
-    """Replace the scores by exponentials below the maximum; return registers of their
-    sums.
-    """
+    """Replace scores by exponentials below the maximum; return registers of sums."""
     b = loops.b
     totals = b.reg("total", FLOAT32, loops.heads)
     for h in range(loops.heads):

@@ -1,5 +1,4 @@
-"""batch_matmul: matrix products of the last two axes, with broadcasting of the other
-axes.
+"""batch_matmul: products of matrices on the last two axes; other axes broadcast.
 
 `adj_x` and `adj_y` transpose a matrix. int8: the int32 sum is requantized by scale_0 *
 scale_1 / output scale. int16: the sum has 64 bits and the multiplier is reduced to 16
@@ -124,9 +123,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
-    """Emit sums of `block` rows and columns, which divide those of the output, at a
-    time.
-    """
+    """Emit a block of sums at a time; its rows and columns divide the output's."""
     batches = call.output.shape[:-2]
     rows, depth = matrix_shape(call, 0)
     columns, points = call.output.shape[-1], [_zero_point(call, k) for k in (0, 1)]
@@ -185,9 +182,7 @@ def _indices_of_input(
 def index_by_batch(
     b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int
 ) -> tir.Buffer:
-    """Return a view of input `index` (2: the output): one axis per batch loop, then the
-    matrix.
-    """
+    """View input `index` (2: output) with an axis per batch loop, then the matrix."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"

@@ -24,9 +24,7 @@ Shares = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class CallSlice:
-    """A part of an output along `axis`: `call` computes it, `slices` extract its
-    inputs.
-    """
+    """A part of an output along `axis`: `call` computes it from `slices` of inputs."""
 
     call: Call
     slices: tuple[Call, ...]
@@ -47,9 +45,7 @@ def slice_rows(
         return None
 
     def is_good(place: int) -> bool:
-        """Return whether the rows from `place` on, and their windows, begin at aligned
-        bytes.
-        """
+        """Whether rows from `place` on, and their windows, begin at aligned bytes."""
         if place * _row_bytes(y) % alignment:
             return False
         first_row = max(0, rows.stride * place - rows.pad_before)
@@ -82,8 +78,7 @@ def slice_rows(
 def choose_cuts(
     count: int, shares: Shares, is_good: Callable[[int], bool]
 ) -> tuple[int, ...] | None:
-    """Return cut positions 0, ..., count for parts as near to their shares as valid
-    cuts allow.
+    """Return cuts 0, ..., count for parts as near to their shares as valid cuts allow.
 
     Ties go to the earlier cut.
     """
@@ -103,9 +98,7 @@ def choose_cuts(
 
 
 def cut_alignment(module: IRModule) -> int:
-    """Return the alignment of parts in bytes, so that no two share a line of a data
-    cache.
-    """
+    """Return the alignment in bytes at which no two parts share a data cache line."""
     return max((KERNEL_ALIGNMENT, *(pool.cache_line for pool in module.pools)))
 
 
@@ -129,8 +122,7 @@ def concatenate_parts(call: Call, parts: Sequence[Value], axis: int = 1) -> Call
 def _slice_input(
     x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
 ) -> tuple[Value, Call | None]:
-    """Return the rows of `x` for the output rows `wanted`, and the call that extracts
-    them.
+    """Return the rows of `x` for output rows `wanted`, and the call that extracts them.
 
     If these are all rows, it is `x` itself without a call.
     """
@@ -156,8 +148,9 @@ def _row_bytes(value: Value) -> int:
 
 
 def _padded(call: Call, rows: RowWindow, first: int, end: int) -> OpAttrs:
-    """Return the attributes for output rows first..end; only the outermost parts have
-    padding.
+    """Return the attributes for output rows first..end.
+
+    Only the outermost parts have padding.
     """
     attrs = call.attrs
     if not isinstance(attrs, WindowAttrs):

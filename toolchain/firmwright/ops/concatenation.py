@@ -45,9 +45,7 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def subviews(call: OpCall) -> Subviews | None:
-    """Return the subviews if each input is a contiguous part of the output, else
-    None.
-    """
+    """Return subviews if each input is a contiguous part of the output, else None."""
     axis = call.attributes(AxisAttrs).axis
     if math.prod(call.output.shape[:axis]) > 1:
         return None

@@ -1,5 +1,4 @@
-"""constant: attribute `values` in C order; fill: every element is input 0, or 0 if
-there is none.
+"""constant: attribute `values` in C order; fill: input 0, or 0, in every element.
 
 The importer folds most of these calls, except model outputs and large results.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.

@@ -1,5 +1,4 @@
-"""conv2d and depthwise_conv2d: sums of x * w over window taps, plus bias, then the
-activation.
+"""conv2d and depthwise_conv2d: activation(bias + sum of x * w over window taps).
 
 conv2d also sums over the input channels; depthwise_conv2d convolves input channel ic
 with `multiplier` filters, for output channels from ic * multiplier. Layouts: x NHWC, w
@@ -96,9 +95,7 @@ def bias_of(call: OpCall, dtype: str) -> Array:
 
 
 def weights_of(call: OpCall) -> Array:
-    """Return the weights as stored; `weight_offsets` are relative to their zero
-    point.
-    """
+    """Return the weights as stored; `weight_offsets` subtract their zero point."""
     return np.asarray(call.constant_array(1))
 
 
@@ -132,9 +129,7 @@ def window_sums(call: OpCall, x: Array, w: Array) -> Array:
 
 
 def reference_epilogue(call: OpCall, total: Array) -> Array:
-    """Add the bias to sums computed in double, then requantize integers or clamp
-    floats.
-    """
+    """Add the bias to sums in double, then requantize integers or clamp floats."""
     if call.input(0).dtype != FLOAT32:
         acc = total.astype(np.int64) + bias_of(call, "int32")
         if call.numerics == "onnx" and not int16x8.is_int16x8(call):
@@ -164,8 +159,7 @@ def lower_convolution(
     taps: OpenTaps = window_taps,
     lanes: int = 1,
 ) -> None:
-    """Emit direct loops, `lanes` channels at a time; taps outside the input are
-    skipped.
+    """Emit direct loops, `lanes` channels at a time, that skip taps outside the input.
 
     The output channels are axis `channel_axis` of the weights. The last lanes overlap
     others.
@@ -218,8 +212,9 @@ def lower_convolution(
 def output_channels(
     call: OpCall, b: Kernel, channel_axis: int, lanes: int = 1
 ) -> Iterator[tuple[ArithExpr, ArithExpr | None]]:
-    """Open loops over output channels; yield the channel and, if depthwise, its input
-    channel.
+    """Open loops over output channels; yield the channel and its input channel.
+
+    The input channel is None unless the convolution is depthwise.
     """
     if channel_axis == 0:
         count = call.input(1).shape[0]

@@ -1,5 +1,6 @@
-"""conv_nd, conv_transpose_nd and pool_nd: windows over any number of spatial axes,
-channels first.
+"""conv_nd, conv_transpose_nd and pool_nd: windows over any number of spatial axes.
+
+Channels come before the spatial axes.
 
     conv_nd: y[n, m, o...] = bias[m] + sum of x[n, c, o * stride + k * dilation -
         before] * w[m, c, k...] over taps inside the input and the channels c of the
@@ -8,17 +9,13 @@ channels first.
         over i * stride + k * dilation - before = o.
 
 Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of
-    convolutions;
-`kind` (max, average, sum) and `size` of pools. Elements outside the input are ignored,
-    but if
-`padded` (before and after each axis) is given, averages count that padding as zeros.
-    Averages and
-sums are of the float32 formula `term` of the elements, and give the formula `final` of
-    the result
-(expression_language.py; `a` if omitted). Convolutions are not quantized; their weights
-    need not be
-constant. 2-D images with constant weights use conv2d.py and pooling.py.
-Semantics: ONNX's Conv, ConvTranspose, MaxPool, AveragePool and LpPool.
+convolutions; `kind` (max, average, sum) and `size` of pools. Elements outside the input
+are ignored, but if `padded` (before and after each axis) is given, averages count that
+padding as zeros. Averages and sums are of the float32 formula `term` of the elements,
+and give the formula `final` of the result (expression_language.py; `a` if omitted).
+Convolutions are not quantized; their weights need not be constant. 2-D images with
+constant weights use conv2d.py and pooling.py. Semantics: ONNX's Conv, ConvTranspose,
+MaxPool, AveragePool and LpPool.
 """
 
 import itertools
@@ -70,9 +67,7 @@ class WindowNd:
     def taps(
         self, b: Builder, outputs: Sequence[ArithExpr]
     ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
-        """Open loops over taps inside the input; yield window position and input
-        position.
-        """
+        """Open loops over taps inside the input; yield window and input position."""
         with ExitStack() as stack:
             taps, inputs = [], []
             for axis, out in enumerate(outputs):
@@ -104,8 +99,9 @@ class WindowNd:
     def patches(
         self, x: Array, outside: float
     ) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield each tap and the elements of x [n, c, ...] that it reads for all
-        outputs.
+        """Yield each tap with the elements of x [n, c, ...] that it reads.
+
+        There is one element for each output.
         """
         for tap in itertools.product(*map(range, self.size)):
             patch = x

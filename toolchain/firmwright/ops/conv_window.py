@@ -29,9 +29,7 @@ class OutputPosition:
 
 @dataclass(frozen=True, slots=True)
 class ConvWindow:
-    """A 2-D window: pairs (vertical, horizontal), and padding (top, bottom, left,
-    right).
-    """
+    """A 2-D window of (vertical, horizontal); padding is (top, bottom, left, right)."""
 
     size: tuple[int, int]
     stride: tuple[int, int]
@@ -113,9 +111,7 @@ def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
 
 
 def kernel_window(call: OpCall) -> ConvWindow:
-    """Return the window of a convolution; a fully connected layer has one of a single
-    element.
-    """
+    """Return the window of a convolution; a fully connected layer has a 1x1 window."""
     if len(call.input(1).shape) == 2:
         return ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     return window_of(call, call.input(1).shape[1:3])
@@ -142,9 +138,7 @@ def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[in
 
 
 def im2col(x: Array, window: ConvWindow, outside: float = 0) -> Array:
-    """Return the im2col matrix [n, oy, ox, ky * kx * c] of `x`, padded with
-    `outside`.
-    """
+    """Return the im2col matrix [n, oy, ox, ky * kx * c], padded with `outside`."""
     top, bottom, left, right = window.padding
     margins = ((0, 0), (top, bottom), (left, right), (0, 0))
     padded = np.pad(x, margins, constant_values=outside)

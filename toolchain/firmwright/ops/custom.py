@@ -1,5 +1,6 @@
-"""custom: an operator known only by name, from TFLite custom operators or foreign ONNX
-domains.
+"""custom: an operator of a TFLite or ONNX file that is known only by name.
+
+It is a custom operator of TFLite, or belongs to a foreign ONNX domain.
 
 Attributes: `domain` and `name` from the file, and `data`, the operator's options in
 hexadecimal (the option bytes for TFLite, the attributes as JSON for ONNX). A backend

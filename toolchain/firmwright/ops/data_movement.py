@@ -51,9 +51,7 @@ def checked_slice(
     counts: Sequence[int],
     shrunk: Sequence[int],
 ) -> StridedSliceAttrs:
-    """Return the attributes of a slice; NotSupportedError if it is not within the
-    shape.
-    """
+    """Return the attributes of a slice; NotSupportedError if it leaves the shape."""
     if not len(begin) == len(strides) == len(counts) == len(shape):
         raise NotSupportedError(f"a slice along {len(begin)} of {len(shape)} axes")
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):

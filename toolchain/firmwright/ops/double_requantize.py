@@ -1,5 +1,4 @@
-"""Requantization in floats, and integer multipliers that give the same result with one
-rounding.
+"""Requantization in floats, and equivalent integer multipliers with one rounding.
 
 LiteRT's int8 fully connected layers multiply the sum by the real factor in double and
 round halves away from zero (measured); ONNX Runtime's layers multiply in float32 and
@@ -26,9 +25,7 @@ Definition: TypeAlias = Callable[[Array, Array], Array]
 
 
 def requantize_in_double(acc: Array, factors: Array) -> Array:
-    """Return acc * factors (channel last), rounding halves away from zero, saturated to
-    32 bits.
-    """
+    """Return acc * factors (channel last), halves away from zero, within 32 bits."""
     product = acc.astype(np.float64) * factors
     size = np.abs(product)
     whole = np.floor(size)
@@ -37,9 +34,7 @@ def requantize_in_double(acc: Array, factors: Array) -> Array:
 
 
 def requantize_in_float32(acc: Array, factors: Array) -> Array:
-    """Return acc * factors (channel last) in float32, halves to even, saturated to 32
-    bits.
-    """
+    """Return float32 acc * factors (channel last), halves to even, within 32 bits."""
     product = acc.astype(np.float32) * factors.astype(np.float32)
     rounded = np.rint(product).astype(np.float64)
     return np.asarray(np.clip(rounded, INT32.min, INT32.max), np.int64)
@@ -52,8 +47,9 @@ def requantization_in_float32(
     output: TensorType,
     activation: str,
 ) -> Requantization:
-    """Return the requantization of ONNX Runtime for sums in [low[c], high[c]] and
-    float32 factors.
+    """Return ONNX Runtime's requantization by float32 `factors`.
+
+    The sums of channel c are in [low[c], high[c]].
 
     It rounds once if multipliers are proved equal for all channels, else it computes in
     float32. Raises ModelError if scaled sums may exceed 32 bits, before they are
@@ -85,8 +81,7 @@ def find_exact_multipliers(
     high: Array,
     definition: Definition = requantize_in_double,
 ) -> Requantization | None:
-    """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or
-    None.
+    """Return `params` with multipliers exact for sums in [low[c], high[c]], or None.
 
     `params` were made from `factors`, which hold one value or one per channel.
     `definition` computes the scaled sums.
@@ -104,8 +99,9 @@ def _fit_multipliers(
     *,
     is_even: bool = False,
 ) -> tuple[Requantization, Array]:
-    """Return `params` with exact multipliers, even ones if asked and possible, and
-    which are.
+    """Return `params` with exact multipliers where possible, and which are exact.
+
+    With `is_even`, multipliers that change are even if possible.
     """
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
@@ -129,8 +125,7 @@ def _fit_multipliers(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """For each channel and output value, a sum that must reach the value and one that
-    must not.
+    """A sum that must reach each output value, and one that must not, per channel.
 
     The flags indicate whether such a sum exists within the bounds.
     """
@@ -173,9 +168,7 @@ class _Bounds:
         return is_exact
 
     def interval(self, channel: int, right: int) -> tuple[int, int]:
-        """Return the least and greatest exact multiplier; least > greatest if none is
-        exact.
-        """
+        """Return the least and greatest exact multiplier; least > greatest if none."""
         least, most = 0, INT32.max
         half = 1 << (right - 1)
         for total, bound in self._products(channel, right):
@@ -187,8 +180,7 @@ class _Bounds:
         return least, most
 
     def _products(self, channel: int, right: int) -> Iterator[tuple[int, int]]:
-        """Yield (total, bound) such that total * multiplier + half must be at least
-        `bound`.
+        """Yield (total, bound) such that total * multiplier + half must reach `bound`.
 
         Here, half = 2^(right - 1). Conditions on sums that must not reach a value are
         negated.
@@ -207,8 +199,9 @@ class _Bounds:
 def _least_sums(
     definition: Definition, factors: Array, values: Array, low: Array, high: Array
 ) -> Array:
-    """Return the least sum in [low, high] that is mapped to each value or beyond, else
-    high + 1.
+    """Return the least sum in [low, high] that is mapped to each value or beyond.
+
+    It is high + 1 if there is none.
     """
     shape = np.broadcast_shapes(factors.shape, values.shape)
     below, reaching = (

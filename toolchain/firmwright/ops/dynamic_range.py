@@ -1,5 +1,6 @@
-"""Quantization of float activations to int8 at run time, for hybrid layers (dynamic
-range).
+"""Run-time quantization of float activations to int8, for dynamic range layers.
+
+These layers are also called hybrid.
 
 Each row of activations has its own scale. Symmetric: max|x| / 127. Asymmetric: the
 range [min, max] including 0 over 255 steps, with a zero point. The integer sums of a
@@ -36,17 +37,14 @@ _LEAST_REACH = float(np.float32(4e-37))  # 127 / 4e-37 is finite in float32
 
 
 def is_hybrid(call: OpCall) -> bool:
-    """Whether the call multiplies float activations (input 0) by int8 weights (input
-    1).
-    """
+    """Whether the call multiplies float activations (input 0) by int8 weights (1)."""
     return (call.input(0).dtype, call.input(1).dtype) == (FLOAT32, INT8)
 
 
 def check_hybrid(
     call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)
 ) -> None:
-    """Raise NotSupportedError unless the weights have zero points 0 and supported
-    scales.
+    """Raise NotSupportedError if weights have zero points or unsupported scales.
 
     There is one scale, or one for each index of `axis`.
     """
@@ -83,8 +81,9 @@ def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float3
 
 
 def quantize_array_onnx(values: Array) -> tuple[Array, np.float32, int]:
-    """Return int8 values, 128 below DynamicQuantizeLinear's, with their scale and zero
-    point.
+    """Return int8 values with their scale and zero point.
+
+    Values and zero point are 128 below those of DynamicQuantizeLinear.
     """
     low, high = values.min(), values.max()
     scale = np.float32(dynamic_scale(low, high))
@@ -98,9 +97,7 @@ def quantize_array_onnx(values: Array) -> tuple[Array, np.float32, int]:
 
 @dataclass(frozen=True, slots=True)
 class FloatRow:
-    """`size` activations of `buffer` from the flat index `start`, which share a
-    scale.
-    """
+    """`size` activations from flat index `start` of `buffer`, which share a scale."""
 
     buffer: tir.Buffer
     start: ArithExpr | int
@@ -109,9 +106,7 @@ class FloatRow:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRow:
-    """The registers that hold the quantization of a row; `offset`, if any, is its zero
-    point.
-    """
+    """The registers that hold a row's scale and, in `offset` if any, its zero point."""
 
     scale: Register
     offset: Register | None
@@ -152,8 +147,9 @@ def quantize_row(
     asymmetric: bool,
     passes: QuantizePasses | None = None,
 ) -> QuantizedRow:
-    """Emit the quantization of `row` to int8 in `target`; `weight_scale` is part of its
-    scale.
+    """Emit the quantization of `row` to int8 in `target`.
+
+    The scale that the result holds includes `weight_scale`, if that is given.
     """
     passes = passes or QuantizePasses(
         _find_max_magnitude, _find_min_max, _quantize_values
@@ -177,9 +173,7 @@ def quantize_row(
 
 
 def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> QuantizedRow:
-    """Emit the quantization of `row` to int8 in `target`, as `quantize_array_onnx`
-    defines it.
-    """
+    """Emit the quantization of `row` to int8 in `target` by `quantize_array_onnx`."""
     low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
     offset = b.register("offset", INT32)
     _find_min_max(b, row, low, high)

@@ -69,8 +69,7 @@ def lower_elementwise(
 def loop_over_elements(
     b: Kernel, *factors: int, sources: Sequence[tir.Buffer] | None = None
 ) -> Iterator[ElementLoop]:
-    """Open loops over all elements; yield the input values and a function that stores
-    results.
+    """Open loops over all elements; yield input values and a function to store one.
 
     The innermost loop is unrolled by the first of `factors` that divides its extent.
     `sources` replace the inputs.
@@ -120,9 +119,7 @@ def constant_scalar(call: OpCall, index: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseKernel:
-    """Reference (of all input arrays), lowering and checks of an operator for one
-    element type.
-    """
+    """Reference (of all inputs), lowering and checks of an operator for one type."""
 
     reference: Callable[..., Array]
     lower: Callable[[OpCall, Kernel], None]
@@ -147,9 +144,7 @@ def compute_elements(
     value: Callable[..., ArithExpr],
     check: Callable[[OpCall], None] = lambda call: None,
 ) -> ElementwiseKernel:
-    """Implement a dtype by one expression: `value(call, *elements)` in the output
-    dtype.
-    """
+    """Implement a dtype by `value(call, *elements)`, which has the output dtype."""
 
     def lower(call: OpCall, b: Kernel) -> None:
         lower_elementwise(b, lambda x: value(call, *x))
@@ -160,9 +155,7 @@ def compute_elements(
 def compute_float32(
     exact: Callable[[Array], Array], value: Callable[[ArithExpr], ArithExpr]
 ) -> ElementwiseKernel:
-    """Implement float32: `exact` is the reference in double, `value` emits the kernel's
-    result.
-    """
+    """Implement float32: `exact` is the reference in double, `value` the kernel's."""
 
     def reference(call: OpCall, x: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -172,9 +165,7 @@ def compute_float32(
 
 
 def subtract_zero_points(call: OpCall, *values: ArrayOrExpr) -> tuple[ArrayOrExpr, ...]:
-    """Subtract the inputs' zero points from arrays (as int64) or expressions (as
-    int32).
-    """
+    """Subtract inputs' zero points from arrays (as int64) or expressions (int32)."""
     differences: list[ArrayOrExpr] = []
     for index, x in enumerate(values):
         zero_point = per_tensor_quant(call.input(index)).zero_point

@@ -99,9 +99,7 @@ def _sum(sign: int, check_tensors: Callable[[OpCall], None]) -> ElementwiseKerne
 
 
 def has_zero_scale(call: OpCall) -> bool:
-    """Whether an input has no quantization: both runtimes read scale 0, so the product
-    is 0.
-    """
+    """Whether an input is not quantized: runtimes read scale 0, so the product is 0."""
     return any(kind is not None and kind.quantization is None for kind in call.inputs)
 
 

@@ -1,5 +1,4 @@
-"""Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu
-and others.
+"""Elementwise operators with two broadcast inputs: extremes, comparisons, logic, prelu.
 
 int8 and int16: maximum and minimum copy raw values, which must have equal quantization.
 Comparisons requantize both values, shifted left by 8 bits, by their scales.
@@ -8,10 +7,8 @@ bits. prelu requantizes x, or x times alpha if x is negative. All requantization
 twice. int32 values are not quantized.
 
 Deviations: both profiles have all int16 operators, of which TFLM has only
-    squared_difference, and
-LiteRT only the others. LiteRT compares raw int16 values, whatever the scales. Its int16
-    prelu,
-which overflows, is not supported.
+squared_difference, and LiteRT only the others. LiteRT compares raw int16 values,
+whatever the scales. Its int16 prelu, which overflows, is not supported.
 Semantics: TFLite's reference operators of these names.
 """
 

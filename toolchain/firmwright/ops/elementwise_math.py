@@ -1,5 +1,7 @@
-"""abs, neg, sign, square, exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round of
-each element.
+"""Mathematical functions of each element.
+
+The operators are abs, neg, sign, square, exp, log, sqrt, rsqrt, sin, cos, floor, ceil
+and round.
 
 int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a
 table. The log of an input <= 0 is the minimum of the output type. Integer sqrt is
@@ -49,9 +51,7 @@ _EXTRA_BITS = 20
 
 
 def _root_requant(call: OpCall) -> Requantization:
-    """Return the requantization that converts 2^20 / sqrt(raw input) to the output's
-    scale.
-    """
+    """Return the requantization of 2^20 / sqrt(raw input) to the output's scale."""
     x, y = (np.float32(per_tensor_quant(t).scale) for t in (call.input(0), call.output))
     params = make_requantization(
         [1 / float(np.sqrt(x) * y)], Rounding.TWICE, call.output, "none"

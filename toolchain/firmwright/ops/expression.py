@@ -1,5 +1,4 @@
-"""expression: a formula over broadcast inputs; reduction: such a formula reduced over
-axes.
+"""expression: a formula over broadcast inputs; reduction: one reduced over axes.
 
 Attributes: `formula` (expression_language.py); a reduction adds `step` (add, mul, min,
 max; for bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For
@@ -72,8 +71,7 @@ def load_element(
     index: Mapping[int, ArithExpr | int],
     rank: int,
 ) -> ArithExpr:
-    """Load the element of `source`, permuted by `perm`, that broadcasts to `index` of
-    the result.
+    """Load the element of `source`, permuted by `perm`, that broadcasts to `index`.
 
     The result has `rank` axes, the last of which align with the operand's.
     """
@@ -87,9 +85,7 @@ def load_element(
 
 @contextmanager
 def permuted_elements(b: Kernel) -> Iterator[ElementLoop]:
-    """Like `elementwise.loop_over_elements`, but with one loop for each axis of the
-    result.
-    """
+    """Like `elementwise.loop_over_elements`, but with a loop for each result axis."""
     shape = b.y.shape
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as stack:
@@ -200,8 +196,9 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
 
 
 def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
-    """Emit a block of sums at a time, of `sizes` by axis; an operand is loaded once per
-    block.
+    """Emit a block of sums at a time; an operand is loaded once per block.
+
+    `sizes` are the block's extents by axis.
 
     The last block of an axis overlaps its predecessor.
     """

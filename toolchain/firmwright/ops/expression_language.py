@@ -58,9 +58,7 @@ _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
 
 
 class ExpressionAlgebra(Protocol[V]):
-    """The operations of a formula on values `V`; a formula of literals alone is a
-    literal.
-    """
+    """The operations of a formula on values `V`; of literals alone, it is a literal."""
 
     def binary(self, op: tir.BinaryOp, a: V | Number, b: V | Number) -> V:
         """Return `a op b`, also for min and max."""
@@ -249,9 +247,7 @@ def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
 
 
 class NumpyAlgebra:
-    """Evaluates on arrays; each operation rounds to its element type, as the generated
-    C does.
-    """
+    """Evaluates on arrays; operations round to their element type, as in the C code."""
 
     def binary(self, op: tir.BinaryOp, a: Array | Number, b: Array | Number) -> Array:
         a, b = _to_common_dtype(a, b)
@@ -322,9 +318,7 @@ def _truncating_quotient(a: Array, b: Array) -> Array:
 
 
 def _to_common_dtype(a: Array | Number, b: Array | Number) -> tuple[Array, Array]:
-    """Convert literals to arrays, of the other operand's element type if that is an
-    array.
-    """
+    """Convert literals to arrays, of the other operand's type if that is an array."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
             kind = (

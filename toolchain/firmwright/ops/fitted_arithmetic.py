@@ -1,5 +1,4 @@
-"""table_sum and fitted_product: sums and products of two int8 tensors with fitted
-coefficients.
+"""table_sum and fitted_product: int8 sums and products with fitted coefficients.
 
     table_sum       v = a * multiplier + table[b + 128]           in 32 bits
     fitted_product  v = (a - a zero) * (b - b zero) * multiplier + addend   in 64 bits

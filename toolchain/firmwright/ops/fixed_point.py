@@ -1,5 +1,4 @@
-"""Functions in fixed point, as defined by gemmlowp and TFLite, for tables and as
-intrinsics.
+"""Functions in fixed point by gemmlowp and TFLite, for tables and as intrinsics.
 
 Arguments of the numpy functions are int64 arrays. Results without integer bits
 represent 1 by the maximum. Multiplication keeps the rounded high word of the doubled
@@ -75,9 +74,7 @@ def tanh(a: Array, integer_bits: int) -> Array:
 
 
 def two_over_one_plus(x: Array) -> Array:
-    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], computed by Newton's
-    method.
-    """
+    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], by Newton's method."""
     high_mul = saturating_rounding_doubling_high_mul
     half = (x + INT32_MAX + 1) >> 1
     y = 1515870810 + high_mul(half, -1010580540)
@@ -145,8 +142,7 @@ _RSQRT_ONE = 1 << 28
 
 
 def _normalize_for_rsqrt(x: Array) -> tuple[Array, Array]:
-    """Return max(x, 2), shifted by an even number of bits into [2^27, 2^29), and a
-    right shift.
+    """Return max(x, 2), shifted by pairs of bits into [2^27, 2^29), and a right shift.
 
     Half the value is a in [1/4, 1) with 28 fraction bits; the caller shifts 1 /
     sqrt(a).
@@ -159,9 +155,7 @@ def _normalize_for_rsqrt(x: Array) -> tuple[Array, Array]:
 
 
 def inverse_root(x: Array) -> Array:
-    """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as
-    1.
-    """
+    """Return TFLite's GetInvSqrtQuantizedMultiplierExp multiplier; 0 counts as 1."""
     # 1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y -
     # (a / 2) y^3 from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
     high_mul = saturating_rounding_doubling_high_mul

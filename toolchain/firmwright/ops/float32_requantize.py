@@ -1,5 +1,4 @@
-"""Requantization of ONNX Runtime by integers: float32(x) * factor in float32, halves to
-even.
+"""ONNX Runtime's requantization by integers: float32(x) * factor, halves to even.
 
 Sum and product are rounded to 24 bits, the product then to an integer. Results below
 512 are those of one exact rounding, unless the product is within 2^-14 of a tie; only

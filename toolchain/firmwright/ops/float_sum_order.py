@@ -1,13 +1,12 @@
-"""int8 means and sums with the results of ONNX Runtime, which adds floats in an order
-of its own.
+"""int8 means and sums with ONNX Runtime's results, which adds floats in its own order.
 
 Attribute `float_order`: axis i of ONNX Runtime's tensor is axis float_order[i] of x.
 The total of (x - x zero point) * x scale is divided by n (means) and by y scale. With
 adjacent axes merged into kept (K) and reduced (R) ones, ONNX Runtime (x86-64, one
 thread) adds:
 
-    R, KR          aligned packets of 4 to two accumulators in turn; these; the lanes 0 + 2 and
-                   1 + 3; the elements before and after the packets
+    R, KR          aligned packets of 4 to two accumulators in turn; these; the lanes
+                   0 + 2 and 1 + 3; the elements before and after the packets
     RKR (K > 1)    such sums, in order
     KRK (K > 1)    sums of 4 elements, then of 2 and of 1
     others         elements, in order
@@ -96,8 +95,9 @@ ADD_RUN = Intrinsic(
 
 @dataclass(frozen=True, slots=True)
 class SumOrder:
-    """Axes of x in order of addition: `outer`, then `inner` as runs of `n` of `count`
-    elements.
+    """Axes of x in order of addition: `outer`, then `inner` as runs of `n` elements.
+
+    All runs together have `count` elements.
 
     Runs are added in packets (`block` 0) or in blocks.
     """
@@ -152,9 +152,7 @@ class TieTest:
 
     @staticmethod
     def of(call: OpCall) -> "TieTest":
-        """Build the test for relative errors of (1 + 2^-24)^roundings - 1 of all
-        terms.
-        """
+        """Build the test for terms with relative errors (1 + 2^-24)^roundings - 1."""
         x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
         order = SumOrder.of(call)
         factor = x.scale / (y.scale * (order.count if call.op == "mean" else 1))

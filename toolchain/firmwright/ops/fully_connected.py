@@ -63,9 +63,7 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 
 
 def has_int32_multiplier(call: OpCall) -> bool:
-    """Whether a 31-bit multiplier is exact; if not, only the default lowering
-    applies.
-    """
+    """Whether a 31-bit multiplier is exact; if not, only the default loops apply."""
     return isinstance(int8_requantization(call), requantize.Requantization)
 
 
@@ -95,9 +93,7 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
 def defined_requantization(
     call: OpCall,
 ) -> requantize.Requantization | int16x8.ExactScale:
-    """Return the parameters as the profile defines them: of int16, and of variable
-    weights.
-    """
+    """Return the profile's parameters, of int16 layers and of variable weights."""
     attrs = call.attributes(ActivationAttrs)
     factors, activation = requantize.scale_factors(call), attrs.activation
     if call.numerics != "tflm":
@@ -146,9 +142,7 @@ def _requantized(call: OpCall, acc: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit one dot product per output; the input zero point is folded into integer
-    biases.
-    """
+    """Emit one dot product per output; integer biases contain the input zero point."""
     b.input(1)  # the weights are the first constant
     if (
         call.input(0).dtype == FLOAT32
@@ -177,9 +171,7 @@ def _lower_rows(
     start: tir.Buffer | None = None,
     bias: tir.Buffer | None = None,
 ) -> None:
-    """Emit dot products from `start`, plus `bias`; `finish` requantizes them, None:
-    floats.
-    """
+    """Emit dot products from `start`, plus `bias`; `finish` is None for floats."""
     attrs = call.attributes(ActivationAttrs)
     outputs, inputs = call.input(1).shape
     with b.for_("n", call.input(0).elements // inputs) as n:

@@ -5,17 +5,13 @@ dynamic_gather and dynamic_scatter have one of these values of `mode`:
     elements: each index selects one element along `axis`.
     slices: the last axis of the indices holds coordinates of the leading axes.
 The first `batch_dims` axes of x and of the indices correspond. Negative indices count
-    from the end.
-dynamic_scatter stores updates in the order of the indices, or combines them by `step`
-    (add, mul,
-min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates in input
-    2.
-hybrid_embedding_lookup reads rows of an int8 table, with one scale or one for each row,
-    as floats.
-scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row
-    of input 0.
-Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for
-out-of-range indices, whose low 32 bits are clamped here.
+from the end. dynamic_scatter stores updates in the order of the indices, or combines
+them by `step` (add, mul, min, max). dynamic_update_slice writes input 1 over input 0 at
+the coordinates in input 2. hybrid_embedding_lookup reads rows of an int8 table, with
+one scale or one for each row, as floats. scatter_nd adds each slice of input 1 to zeros
+of `shape`, at the coordinates in its row of input 0. Semantics: ONNX's Gather* and
+Scatter*, and TFLite's reference operators. These fail for out-of-range indices, whose
+low 32 bits are clamped here.
 """
 
 import math
@@ -75,9 +71,7 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, np.ufunc]] = {
 
 
 def gather_axis(call: OpCall) -> int:
-    """Return the axis that indices refer to; raise NotSupportedError if there is
-    none.
-    """
+    """Return the axis that indices refer to; NotSupportedError if there is none."""
     axis = call.attributes(DynamicGatherAttrs).axis
     if axis is None:
         raise NotSupportedError("a mode that needs an axis, and none")
@@ -165,9 +159,7 @@ def _coordinates(
     at: Sequence[Index],
     look_up: Callable[[str, Sequence[Index | int], int], Index],
 ) -> list[Index]:
-    """Return the coordinates in x of result `at`; `look_up` reads an index for an
-    axis.
-    """
+    """Return the coordinates in x of result `at`; `look_up` reads indices for axes."""
     attrs = call.attributes(DynamicGatherAttrs)
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     if attrs.mode == "slices":
@@ -226,9 +218,7 @@ def _tir_coordinates(b: Kernel, at: Sequence[ArithExpr]) -> list[ArithExpr]:
 
 
 def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:
-    """Return the type and number of the elements that copy `count` elements: whole
-    words.
-    """
+    """Return type and number of the elements, words if possible, that copy `count`."""
     size = dtype.size_bytes * count
     if dtype.size_bytes < UINT32.size_bytes and size % UINT32.size_bytes == 0:
         return UINT32, size // UINT32.size_bytes
@@ -324,9 +314,7 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
-    """Return the numbers of slices, of coordinates per index, and of elements per
-    slice.
-    """
+    """Return the numbers of slices, coordinates per index and elements per slice."""
     indices, shape = call.input(0).shape, call.attributes(ShapeAttrs).shape
     return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
 

@@ -1,5 +1,4 @@
-"""hybrid_conv2d, hybrid_depthwise_conv2d: float activations with int8 weights (dynamic
-range).
+"""hybrid_conv2d, hybrid_depthwise_conv2d: float activations with int8 weights.
 
 Each input batch is quantized at run time (dynamic_range.py), convolved in integers,
 scaled back to float, biased and activated. Quantization is asymmetric if the weights

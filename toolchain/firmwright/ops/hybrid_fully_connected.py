@@ -1,5 +1,4 @@
-"""hybrid_fully_connected: y = activation(bias + x w), float x, int8 w [outputs,
-inputs].
+"""hybrid_fully_connected: activation(bias + x w) of float x, int8 w [outputs, inputs].
 
 Each row of x is quantized at run time, asymmetrically with the attribute `asymmetric`,
 multiplied in integers and scaled back by its scale and the weight scale. Bias and
@@ -78,8 +77,7 @@ def quantized_rows(
     passes: QuantizePasses | None = None,
     padding: int = 0,
 ) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:
-    """Open a loop over the rows; yield the index, a view of the int8 row, its
-    quantization.
+    """Open a loop over rows; yield index, view of the int8 row, and quantization.
 
     Rows with a scale of their own end with `padding` zeros.
     """

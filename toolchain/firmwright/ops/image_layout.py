@@ -56,9 +56,7 @@ def _mirror_shape(call: OpCall) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _AxisPart:
-    """`extent` output elements of an axis from `y_first` on, from input elements at
-    `x_step`s.
-    """
+    """`extent` outputs of an axis from `y_first` on, from inputs at `x_step`s."""
 
     extent: int
     x_first: int
@@ -67,9 +65,7 @@ class _AxisPart:
 
 
 def _mirror_parts(extent: int, before: int, after: int, skip: int) -> list[_AxisPart]:
-    """Return the parts of an axis: the margin before, the input and the margin after,
-    if any.
-    """
+    """Return the parts of an axis: margin before, input and margin after, if any."""
     parts = (
         _AxisPart(before, x_first=before - 1 + skip, x_step=-1, y_first=0),
         _AxisPart(extent, x_first=0, x_step=1, y_first=before),
@@ -130,9 +126,7 @@ def _to_space_shape(call: OpCall) -> tuple[int, ...]:
 def _blocks(
     call: OpCall, deep: Sequence[int], flat: Sequence[int]
 ) -> list[tuple[int, int, int]]:
-    """Return (extent, stride in the flat tensor, stride in the deep tensor) for the six
-    loops.
-    """
+    """Return extent, stride in the flat and in the deep tensor for the six loops."""
     block, (n, h, w, _), c = call.attributes(DepthSpaceAttrs).block, deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
     return [

@@ -39,9 +39,7 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the reference kernel sums in 64 bits: int16, unless the bias has 32
-    bits.
-    """
+    """Whether the reference kernel sums in 64 bits: int16 without a 32-bit bias."""
     return is_int16x8(call) and not (call.has_input(2) and call.input(2).dtype == INT32)
 
 
@@ -104,9 +102,7 @@ class ExactScale:
     clamp_max: int
 
     def parts(self) -> tuple[Array, Array, Array]:
-        """Return (high, low, right) for each factor = (high * 2^27 + low) / 2^(right +
-        27).
-        """
+        """Return (high, low, right) of factors (high * 2^27 + low) / 2^(right + 27)."""
         mantissas, exponents = np.frexp(np.array(self.factors))
         whole = (mantissas * 2.0**_MANTISSA_BITS).astype(np.int64)
         right = _MANTISSA_BITS - FACTOR_LOW_BITS - exponents.astype(np.int64)
@@ -136,9 +132,7 @@ def exact_scale(
 def requantize_epilogue(
     b: Kernel, params: requantize.Requantization | ExactScale, wide: DType, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
-    """Declare the parameters; return a function from (sum, channel) to output
-    element.
-    """
+    """Declare the parameters; return a function from (sum, channel) to output."""
     if isinstance(params, ExactScale):
         return _exact_epilogue(b, params, dtype)
     if wide == INT64:
@@ -194,9 +188,7 @@ def _exact_epilogue(
 def requantize_int64(
     acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr
 ) -> ArithExpr:
-    """Return acc * multiplier / 2^right as int32, computed in 64 bits, halves rounded
-    up.
-    """
+    """Return acc * multiplier / 2^right, in 64 bits, halves up, as an int32."""
     product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
     return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(
         INT32

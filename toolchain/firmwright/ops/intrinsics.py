@@ -1,6 +1,4 @@
-"""Intrinsics available on every target; base/quant.py defines requantization in
-numpy.
-"""
+"""Intrinsics for every target; base/quant.py defines requantization in numpy."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,8 +27,9 @@ from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 
 
 def bit_length(x: Array) -> Array:
-    """Return the number of significant bits; exact, since every x below 2^32 is a
-    float64.
+    """Return the number of significant bits, exact for every x below 2^32.
+
+    A float64 holds such an x exactly.
     """
     return np.frexp(np.asarray(x, np.float64))[1].astype(np.int32)
 
@@ -81,9 +80,7 @@ def reciprocal(total: Array, headroom: Array) -> Array:
 
 
 def _power(x: int, exponent: int) -> int:
-    """Return the power if it fits int32, otherwise INT32_MIN, as LiteRT computes on
-    x86.
-    """
+    """Return the power if it fits int32, else INT32_MIN, as LiteRT does on x86."""
     enough = max(
         0, min(exponent, 32 + exponent % 2)
     )  # odd if exponent is; 2 to this overflows

@@ -11,9 +11,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder
 
 KERNEL_ALIGNMENT = 4
-"""Alignment in bytes that kernels may assume of every tensor; the planner guarantees
-it.
-"""
+"""Alignment in bytes of every tensor, guaranteed by the planner, assumed by kernels."""
 
 Position: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr]
 """Indices (n, y, x) of a pixel."""
@@ -26,8 +24,7 @@ class Nest(ExitStack):
 
 
 class Kernel(Builder):
-    """Builds the kernel of `call`: parameters are `x`... for variable inputs, `y`...
-    for outputs.
+    """Builds a call's kernel: parameters `x`... are variable inputs, `y`... outputs.
 
     Constant inputs are not parameters: `input(i)` links them on first use, so a
     lowering that packs its weights never links the original. `copy_run(b, (y, at), (x,
@@ -53,9 +50,7 @@ class Kernel(Builder):
     def views(
         self, names: str, shape: Sequence[int], *buffers: tir.Buffer
     ) -> list[tir.Buffer]:
-        """Declare views of whole buffers with `shape`: outputs are write-only, inputs
-        read-only.
-        """
+        """Declare views with `shape`: outputs are write-only, inputs read-only."""
         return [
             self.view(name, x, 0, shape, access="w" if x in self.outputs else "r")
             for name, x in zip(names.split(), buffers, strict=True)

@@ -1,5 +1,6 @@
-"""float32 functions of C's math library, as accurate, as intrinsics; NaN outside the
-domain.
+"""Functions of C's math library in float32 as intrinsics, as accurate as the library.
+
+They give NaN outside the domain.
 """
 
 import math
@@ -14,9 +15,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, inputs
 
 _COST = 40
 _RINT = "fabsf(x) < 8388608.0f ? copysignf(fabsf(x) + 8388608.0f - 8388608.0f, x) : x"
-"""rintf, which few cores have as an instruction: a sum of this size has no fractional
-bits.
-"""
+"""rintf, an instruction on few cores: sums of this size have no fractional bits."""
 
 
 def _evaluate_in_double(function: Callable[..., Array]) -> Callable[..., Array]:

@@ -1,12 +1,10 @@
 """logistic: y = 1 / (1 + e^-x), and tanh, computed as 2 logistic(2 x) - 1.
 
 int8: a table of 256 results, computed by LiteRT in float32 and by TFLM in fixed point
-    with 4
-integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of
-    logistic(i / 24)
-with 16 fraction bits is interpolated, and the sign is restored. float32: below -9,
-    logistic is e^x.
-Semantics: TFLite's activations and its reference integer Logistic and Tanh.
+with 4 integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of
+logistic(i / 24) with 16 fraction bits is interpolated, and the sign is restored.
+float32: below -9, logistic is e^x. Semantics: TFLite's activations and its reference
+integer Logistic and Tanh.
 """
 
 import math
@@ -97,9 +95,7 @@ _INPUT_SCALE_LIMIT = 32767 / (3 << 12)
 
 
 def sigmoid_table() -> Array:
-    """Return logistic(i / 24) * 2^16 for i in [0, 255], with the last entry
-    repeated.
-    """
+    """Return logistic(i / 24) * 2^16 for i in [0, 255]; the last entry is repeated."""
     exact = 65536 / (1 + np.exp(-np.arange(_LAST + 1) / 24))
     table = np.floor(exact + 0.5).astype(np.int64)
     table[list(_ROUNDED_UP)] += 1
@@ -209,9 +205,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 
 
 def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> ArithExpr:
-    """Emit the kernel equivalent of `lookup_sigmoid_array`; `x` should be a
-    variable.
-    """
+    """Emit what `lookup_sigmoid_array` computes; `x` should be a variable."""
     bits = _fraction_bits(tanh)
     distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
     entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))

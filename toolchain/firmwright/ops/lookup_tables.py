@@ -66,9 +66,7 @@ def build_lut(
     outputs: RealRange,
     kind: type[np.floating] = np.float64,
 ) -> Array:
-    """Return the entries for real input and output ranges; every operation rounds to
-    `kind`.
-    """
+    """Return the entries for real ranges; every operation rounds to `kind`."""
     low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)
@@ -100,8 +98,7 @@ def lookup_array(table: Array, x: Array) -> Array:
 def lookup(
     b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = False
 ) -> ArithExpr:
-    """Emit a lookup of `x`, an int32 within the int16 range, and return the
-    interpolated value.
+    """Emit the interpolated value at `x`, an int32 within the int16 range.
 
     LiteRT's slopes are int16: with `slope_wraps`, a slope of the table exceeds them.
     """
@@ -172,9 +169,7 @@ def interpolate_int16(
 def evaluate_int8_lut(
     call: OpCall, x: Array, function: Callable[[Array], Array]
 ) -> Array:
-    """Evaluate a float32 `function` on int8 values as LiteRT does when it generates
-    tables.
-    """
+    """Evaluate a float32 function on int8 values as LiteRT does for its tables."""
     kind, quant = call.output.dtype, per_tensor_quant(call.output)
     inverse = np.float32(1) / np.float32(quant.scale)
     steps = (x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point).astype(

@@ -193,9 +193,7 @@ def finish_float(
 
 
 def _sum_dtype(call: OpCall) -> DType:
-    """Return the type of sums; int16 layers use int64 unless int32 provably
-    suffices.
-    """
+    """Return the type of sums: int64 for int16, unless int32 provably suffices."""
     kind = call.input(0).dtype
     if kind != INT16:
         return FLOAT32 if kind == FLOAT32 else INT32
@@ -320,9 +318,7 @@ class UnitLoops(UnitBuilder):
     def accumulate(
         self, sums: tir.Buffer, x: tir.Buffer, at: Index, first: int, u: ArithExpr
     ) -> None:
-        """Add the products of row `at` of `x` with the weights, which begin at input
-        `first`.
-        """
+        """Add the products of row `at` of `x` and the weights from input `first` on."""
         b = self.b
         weights = [b.input(first + gate) for gate in range(len(GATES))]
         with b.for_("i", x.shape[-1]) as i:

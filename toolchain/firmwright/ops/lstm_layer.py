@@ -117,9 +117,7 @@ def cell_clip(call: OpCall) -> float:
 
 
 def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (multiplier, shift) of a gate's products with x and with the hidden
-    values.
-    """
+    """Return (multiplier, shift) of a gate's products with x and with hidden values."""
     positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
     x, hidden, w, r = (
         per_tensor_quant(call.input(position)).scale for position in positions
@@ -147,9 +145,7 @@ def weights_at(call: OpCall, index: int) -> Array:
 
 
 def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
-    """Return the biases of both products of a gate [units], with zero points folded
-    in.
-    """
+    """Return the biases of both products of a gate [units], including zero points."""
     correction, recurrent = (
         -per_tensor_quant(call.input(index)).zero_point
         * weights_at(call, weights + gate).sum(axis=1)

@@ -1,7 +1,7 @@
 """local_response_normalization and l2_normalization along the last axis.
 
-    local: y = x (bias + alpha * sum of squares of x at c - radius .. c + radius -
-        1)^-beta
+    local: y = x (bias + alpha * sum of squares of window)^-beta, where the window is x
+        at c - radius .. c + radius - 1
     l2: y = x / the root of the sum of squares; floats divide by at least 10^-6.
 
 int8 l2_normalization: a fixed-point inverse root (five Newton steps) requantizes each

@@ -1,6 +1,4 @@
-"""The definition of an operator (one module each in this package), and how it reads
-rows.
-"""
+"""The definition of an operator (one module each here), and how it reads rows."""
 
 from __future__ import annotations
 
@@ -16,15 +14,12 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ops.kernel import Kernel
 
 DefinedIn: TypeAlias = Literal["both", "each", "litert", "tflm", "neither"]
-"""The profiles of TFLite with an operator: both, with one result or each with its
-own.
-"""
+"""TFLite's profiles with an operator: both, with one result, or each with its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
-    """The input rows (axis 1 of 4) on which one output row depends, the same for every
-    input.
+    """The input rows (axis 1 of 4) that an output row needs, the same for every input.
 
     Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows
     outside the input read as `pad_value`; None if the operator never reads them or

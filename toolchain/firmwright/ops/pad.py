@@ -1,5 +1,4 @@
-"""pad: the input with a constant margin; `paddings` holds (before, after) for each
-axis.
+"""pad: the input with a constant margin; `paddings` has (before, after) per axis.
 
 The margin holds the stored value of input 1 if present, otherwise the output's zero
 point, or 0 for floats. Stored values are copied unchanged. Semantics: TFLite's
@@ -72,8 +71,9 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
-    """Merge axes with following ones that have no margin; return shapes and leading
-    margins.
+    """Merge axes with following ones without a margin; return shapes and margins.
+
+    The margins are those before the elements.
     """
     x_shape: list[int] = []
     y_shape: list[int] = []

@@ -1,12 +1,9 @@
 """max_pool2d, average_pool2d and l2_pool2d (the root of the mean square, float only).
 
 Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left,
-    right),
-`activation`. Taps outside the input are ignored. Input and output of a quantized pool
-    share scale
-and zero point; the mean of raw integers rounds half away from zero. Both profiles
-    agree.
-Semantics: TFLite's reference pooling.
+right), `activation`. Taps outside the input are ignored. Input and output of a
+quantized pool share scale and zero point; the mean of raw integers rounds half away
+from zero. Both profiles agree. Semantics: TFLite's reference pooling.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,9 +66,7 @@ def lower_pool(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[conv_window.OutputPosition, ArithExpr], ArithExpr],
 ) -> None:
-    """Emit for each output: acc = start; acc = step(acc, x) for each tap; y =
-    finish(acc).
-    """
+    """Emit per output: acc = start; acc = step(acc, x) per tap; y = finish(acc)."""
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
     window = pool_window(call)
     positions = conv_window.output_positions(b, call.output.shape)
@@ -130,9 +125,7 @@ def window_sums(x: Array, window: conv_window.ConvWindow) -> Array:
 
 
 def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
-    """Return the row window of an unpadded call, or the row reduction of a global
-    pool.
-    """
+    """Return an unpadded call's row window, or a global pool's row reduction."""
     window = pool_window(call)
     if any(window.padding[:2]):
         return None
@@ -163,8 +156,9 @@ def _lower_average(call: OpCall, b: Kernel) -> None:
 
 
 def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
-    """Return the mean of stored values; with `unsigned`, of values 128 higher, then
-    lowered.
+    """Return the mean of stored values.
+
+    With `unsigned`, it is that of values 128 higher, lowered by 128 again.
     """
     if not call.attributes(AveragePoolAttrs).unsigned:
         return rounded_mean(total, taps)
@@ -187,8 +181,9 @@ def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
 def tap_count(
     window: conv_window.ConvWindow, at: conv_window.OutputPosition
 ) -> ArithExpr:
-    """Return the number of taps inside the input, a constant if no window crosses the
-    border.
+    """Return the number of taps inside the input.
+
+    It is a constant if no window crosses the border.
     """
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)

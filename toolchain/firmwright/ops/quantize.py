@@ -106,9 +106,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def flips_sign_bits(call: OpCall) -> bool:
-    """Whether each result is the byte with its sign bit inverted, as from uint8 to
-    int8.
-    """
+    """Whether results are the bytes with inverted sign bits, as from uint8 to int8."""
     if {call.input(0).dtype, call.output.dtype} != {INT8, UINT8}:
         return False
     x, y = (requantize.per_tensor_quant(kind) for kind in (call.input(0), call.output))

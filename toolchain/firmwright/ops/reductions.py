@@ -1,5 +1,7 @@
-"""mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and reduce_prod over some
-axes.
+"""Means, sums, extremes, products and logic over some axes of a tensor.
+
+The operators are mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and
+reduce_prod.
 
 Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain
 with length 1). Plain integers keep the low 32 bits; means truncate toward zero.
@@ -97,8 +99,9 @@ def lower_reduction(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[ArithExpr, Mapping[int, ArithExpr | int]], ArithExpr],
 ) -> None:
-    """Emit, for each output, loops that fold the elements into `start` by `step`, then
-    `finish`.
+    """Emit for each output: acc = start; acc = step(acc, x); y = finish(acc, kept).
+
+    `kept` holds the indices of the axes that are not reduced.
     """
     x, axes = call.input(0), call.attributes(AxesAttrs).axes
     index: dict[int, ArithExpr | int] = {}
@@ -237,9 +240,7 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 
 def _lower_mean(call: OpCall, b: Kernel) -> None:
-    """Emit one output at a time; the sum starts at -(zero point * number of
-    elements).
-    """
+    """Emit one output at a time; the sum starts at -(zero point * element count)."""
     dtype, start = _sum_dtype(call), 0
 
     def finish(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
@@ -308,9 +309,7 @@ _ALL = (INT8, INT16, INT32, FLOAT32)
 
 
 _NONE = 1 << 32
-"""Marks an empty product: no product reaches it, and arithmetic on it does not
-overflow.
-"""
+"""Marks an empty product: no product reaches it, and arithmetic does not overflow."""
 _PLAIN = reduction_op(
     "reduce_prod",
     (INT32, FLOAT32),
@@ -368,9 +367,7 @@ def _in_32_bits(x: Array) -> Array:
 
 
 def _lower_prod(call: OpCall, b: Kernel) -> None:
-    """Emit the product; the accumulator is `_NONE` before the first quantized
-    factor.
-    """
+    """Emit the product; quantized accumulators are `_NONE` before the first factor."""
     if not _is_quantized(call):
         _PLAIN.lower(call, b)
         return

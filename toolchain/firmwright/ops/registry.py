@@ -1,5 +1,4 @@
-"""The operator table: the `OPDEF` or `OPDEFS` of every module of this package and of
-extensions.
+"""The operator table: `OPDEF` or `OPDEFS` of all modules here and of extensions.
 
 The modules of this package are discovered, not listed, and `registry.txt` has profiles,
 element types, limits and inputs of their operators. A duplicate operator is an error.
@@ -66,8 +65,9 @@ def _operators(module: ModuleType) -> tuple[OpDef, ...]:
 
 @cache
 def op_table() -> Mapping[str, OpDef]:
-    """Return the operators by name, those of extensions last; raise PluginError on a
-    duplicate.
+    """Return the operators by name, those of extensions last.
+
+    Raises PluginError if an operator is defined twice.
     """
     table: dict[str, OpDef] = {}
     origins: dict[str, ModuleType] = {}

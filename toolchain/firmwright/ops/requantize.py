@@ -1,5 +1,4 @@
-"""Requantization of quantized operators: activation ranges, parameters and the TIR
-epilogue.
+"""Requantization of quantized operators: ranges, parameters and the TIR epilogue.
 
 Semantics: TFLite's int8 quantization specification and the parameter computation of its
 reference kernels, with the same float widths, which determine the last bit of a
@@ -50,9 +49,7 @@ def quantization_of(kind: TensorType) -> Quantization:
 
 
 def per_tensor_quant(kind: TensorType) -> Quantization:
-    """Return the per-tensor quantization of a tensor; NotSupportedError unless it has
-    one scale.
-    """
+    """Return a tensor's quantization; NotSupportedError unless it has one scale."""
     quantization = quantization_of(kind)
     if len(quantization.scales) != 1:
         raise NotSupportedError("an activation tensor with per-channel quantization")
@@ -108,8 +105,7 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """The parameters of requantization: one multiplier and shift, or one of each per
-    channel.
+    """The parameters of requantization: one multiplier and shift, or one per channel.
 
     If the rounding is FLOAT32, channels with an even multiplier round once, with the
     same result.
@@ -127,9 +123,7 @@ class Requantization:
         return len(self.multipliers) > 1
 
     def apply(self, acc: Array, dtype: DType) -> Array:
-        """Requantize int32 accumulators (channel last) to `dtype`; the numpy
-        reference.
-        """
+        """Requantize int32 accumulators (channel last) to `dtype` in numpy."""
         steps = np.array((self.multipliers, self.shifts))
         # One factor for all channels is a scalar, so that the result has the shape of
         # `acc`.
@@ -148,9 +142,7 @@ class Requantization:
 def make_requantization(
     factors: Sequence[float], rounding: Rounding, output: TensorType, activation: str
 ) -> Requantization:
-    """Return the parameters for real `factors` (input scale * weight scale / output
-    scale).
-    """
+    """Return the parameters for factors input scale * weight scale / output scale."""
     pairs = [quantize_multiplier(factor) for factor in factors]
     if rounding is Rounding.FLOAT32:
         pairs = [(multiplier | 1, shift) for multiplier, shift in pairs]
@@ -170,8 +162,7 @@ def make_requantization(
 def output_bounds(
     params: Requantization, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    """Return the least and the greatest int8 output of each channel for sums in [low,
-    high].
+    """Return each channel's least and greatest int8 output for sums in [low, high].
 
     Requantization is monotonic, as multipliers are not negative. Channels whose sums
     may overflow 32 bits on the way have the bounds of the activation.
@@ -254,9 +245,7 @@ def requantize_value(
 
 
 def check_zero_points(*kinds: TensorType) -> None:
-    """Raise NotSupportedError unless each has one scale, and int16 tensors have zero
-    point 0.
-    """
+    """Raise NotSupportedError unless each has one scale and, if int16, zero point 0."""
     zero_points = [per_tensor_quant(kind).zero_point for kind in kinds]
     if kinds[0].dtype == INT16 and any(zero_points):
         raise NotSupportedError("int16 with a zero point other than 0")
@@ -309,9 +298,7 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
 
 
 def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
-    """Return the least and the greatest int32 sum of each output channel of an int8
-    layer.
-    """
+    """Return each output channel's least and greatest int32 sum in an int8 layer."""
     if call.any_weights:
         return any_sum_bounds(call.input(1).shape[axis])
     bias, zero_point = call.constant(2), per_tensor_quant(call.input(0)).zero_point
@@ -325,18 +312,14 @@ def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
 
 
 def any_sum_bounds(channels: int) -> tuple[Array, Array]:
-    """Return the bounds of int32 sums of `channels` channels with any weights and
-    biases.
-    """
+    """Return bounds of the int32 sums of channels with any weights and biases."""
     return np.full(channels, -INT32.max, np.int64), np.full(
         channels, INT32.max, np.int64
     )
 
 
 FACTOR_MAX = 512.0
-"""More than the values of int8, and small enough that scaled sums below 2^22 fit
-int32.
-"""
+"""Above the number of int8 values; scaled sums below 2^22 still fit int32."""
 
 
 def float32_factors(call: OpCall) -> list[float]:
@@ -364,23 +347,17 @@ def float32_requantization(call: OpCall) -> Requantization:
 
 
 def apply_float32(call: OpCall, acc: Array) -> Array:
-    """Requantize the sums of an int8 layer as ONNX Runtime does; the numpy
-    reference.
-    """
+    """Requantize an int8 layer's sums in numpy as ONNX Runtime does."""
     return float32_requantization(call).apply(acc, INT8)
 
 
 _WIDEST = (1 << 36) - 1
 _STEPS = {INT8: 256, INT16: 1 << 15}
-"""Bound of |x - zero point| and |x| + |zero point|: zero points may be folded into
-biases.
-"""
+"""Bounds |x - zero point| and |x| + |zero point|: biases may contain zero points."""
 
 
 def accumulator_bounds(call: OpCall, axis: int) -> Array:
-    """Return an upper bound of |accumulator| for each output channel (`axis` of the
-    weights).
-    """
+    """Return a bound of |accumulator| per output channel, `axis` of the weights."""
     bias = call.constant(2)
     positive, negative = _signed_weight_sums(call, axis)
     reach: Array = (positive - negative) * _STEPS[call.input(0).dtype]
@@ -397,9 +374,7 @@ def _signed_weight_sums(call: OpCall, axis: int) -> tuple[Array, Array]:
 
 
 def signed_sums(weights: Array) -> tuple[Array, Array]:
-    """Return the sums of the positive and of the negative weights of each channel (axis
-    0).
-    """
+    """Return the sums of each channel's positive and negative weights (axis 0)."""
     others = tuple(range(1, weights.ndim))
     positive = np.maximum(weights, 0).sum(axis=others, dtype=np.int64)
     return positive, np.minimum(weights, 0).sum(axis=others, dtype=np.int64)
@@ -414,9 +389,7 @@ def weight_zero_point(call: OpCall) -> int:
 def multiply_quantized(
     left: ArithExpr, right: ArithExpr, zero_points: Sequence[int], wide: DType
 ) -> ArithExpr:
-    """Return the product of two values less their zero points, which floats do not
-    have.
-    """
+    """Return the product of two values less their zero points; floats have none."""
     if wide == FLOAT32:
         return left * right
     a, b = (x.cast(INT32) - z for x, z in zip((left, right), zero_points, strict=True))

@@ -106,9 +106,7 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
 
 @lru_cache(maxsize=256)  # the candidates of a layer and its bands of rows need it
 def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | None:
-    """Return (c, a, b, S) of a linear form that equals the definition for all int8, or
-    None.
-    """
+    """Return the (c, a, b, S) that equal the definition for all int8, or None."""
     values, output = np.arange(INT8.min, INT8.max + 1), params.output
     first, second = (term.apply(values) for term in params.terms)
     y = output.apply(first[:, None] + sign * second, INT8).astype(np.int64)

@@ -1,5 +1,4 @@
-"""reshape: the elements of x with another shape; device_copy: a copy of x in another
-memory.
+"""reshape: x with another shape; device_copy: a copy of x in another memory.
 
 TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. If
 input and output can be one buffer, the call is a view. PlanDevices inserts device_copy

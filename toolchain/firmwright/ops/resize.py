@@ -1,5 +1,6 @@
-"""resize_bilinear: each output pixel is interpolated from the four nearest input
-pixels.
+"""resize_bilinear and resample: interpolation of images, and along one axis.
+
+resize_bilinear: each output pixel is interpolated from the four nearest input pixels.
 
 Tables hold, for each output row, the input rows above and below it and the weight of
 the row below; likewise for columns. For integers, the step between outputs is rounded
@@ -124,8 +125,9 @@ def sum_dtype(call: OpCall) -> DType:
 
 
 def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> None:
-    """Emit sums of two columns, each a sum of two rows, stored for all of a row if
-    `by_rows`.
+    """Emit sums of two columns, each a sum of two rows.
+
+    `by_rows` stores the columns of a whole row first.
 
     Floats are added in the reference's order: uint8 images are rounded after it. Four
     `lanes` are a word, of which each half adds 128 to its int8 so that it does not
@@ -204,9 +206,7 @@ def _narrowed(b: Kernel, terms: Sequence[ArithExpr]) -> ArithExpr:
 def load_neighbors(
     b: Kernel, axis: int, out: ArithExpr, wide: DType
 ) -> list[ArithExpr]:
-    """Load the rows or columns before and after that of an output, and their
-    weights.
-    """
+    """Load the rows or columns around that of an output, and their weights."""
     *index_tables, share = _neighbor_tables(b.call, axis)
     name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []

@@ -14,9 +14,7 @@ from firmwright.ops.opdef import RowWindow
 def sliding_row_window(
     call: OpCall, window: ConvWindow, outside: float | None
 ) -> RowWindow | None:
-    """Return the row window of a sliding `window`; `outside` is the value of its
-    padding.
-    """
+    """Return the row window of a sliding `window`, whose padding is `outside`."""
     if not _has_rows(call.input(0).shape):
         return None
     reach = (window.size[0] - 1) * window.dilation[0] + 1
@@ -24,9 +22,7 @@ def sliding_row_window(
 
 
 def elementwise_row_window(call: OpCall) -> RowWindow | None:
-    """Return the window of one row if output row r needs only row r of each variable
-    input.
-    """
+    """Return the window of one row, if output row r needs only row r of variables."""
     if not _has_rows(call.output.shape):
         return None
     height = call.output.shape[1]
@@ -45,8 +41,9 @@ def elementwise_row_window(call: OpCall) -> RowWindow | None:
 
 
 def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
-    """Add rows to one sum per channel in the order of the reference: row by row, left
-    to right.
+    """Add rows to sums per channel in the reference's order, row by row.
+
+    Within a row, it is from left to right.
     """
     with b.for_("c", x.shape[3]) as c:
         total = b.register("total", acc.dtype, b.load(acc, [c]))

@@ -19,8 +19,7 @@ Setting: TypeAlias = int | str
 
 @dataclass(frozen=True, slots=True)
 class ScheduleConfig:
-    """The configuration of a schedule for one call; an instance of this class itself
-    has no fields.
+    """The configuration of a schedule for one call; this class itself has no fields.
 
     Schedules with a choice to make have a subclass of their own. Its fields are
     integers, strings or flags. Texts (comments of the C code, metadata, tuning logs)
@@ -30,9 +29,7 @@ class ScheduleConfig:
     """
 
     def settings(self) -> dict[str, Setting]:
-        """Return the fields that texts show, in their order; a flag that is set is
-        1.
-        """
+        """Return the fields that texts show, in their order; set flags are 1."""
         shown: dict[str, Setting] = {}
         for item in fields(self):
             value: Setting | None = getattr(self, item.name)
@@ -87,8 +84,9 @@ class Schedule(Generic[ConfigT_co]):
     time_max: float = 0.0
 
     def with_short_loops(self, *, only: bool = True) -> Schedule[ConfigT_co]:
-        """Return the schedule that offers short loops; if `only`, others are left to
-        tuning.
+        """Return the schedule that offers short loops.
+
+        If `only`, it leaves other configurations to tuning.
         """
         shorten = self.short_loops
         if shorten is None:
@@ -102,9 +100,7 @@ class Schedule(Generic[ConfigT_co]):
         return replace(self, configs=configs, space=self.tunable_configs)
 
     def tunable_configs(self, call: OpCall) -> tuple[ConfigT_co, ...]:
-        """Return every configuration that may be built for `call`, the default ones
-        first.
-        """
+        """Return every configuration that may be built for `call`, defaults first."""
         own = tuple(self.configs(call))
         more = () if self.space is None else self.space(call)
         return own + tuple(config for config in more if config not in own)

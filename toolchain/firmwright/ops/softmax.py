@@ -1,5 +1,4 @@
-"""softmax, y_i = e^(beta x_i) / sum_j e^(beta x_j), and log_softmax, over the last
-axis.
+"""softmax and log_softmax over the last axis: y_i = e^(beta x_i) / sum_j e^(beta x_j).
 
 int8: differences from the row maximum are scaled to 5 integer bits. Their exponentials
 (a table for all 256 differences, 0 integer bits) are summed with 12 integer bits.
@@ -57,15 +56,14 @@ _INTEGER_BITS = 5
 SUM_INTEGER_BITS = 12
 _TABLE_SIZE = 256
 _SHIFT = SUM_INTEGER_BITS + 31
-"""Right shift of reciprocal times exponential, before subtracting headroom and output
-bits.
-"""
+"""Right shift of reciprocal * exponential, less headroom and output bits."""
 _MAX_ELEMENTS = (1 << SUM_INTEGER_BITS) - 1
 """More elements could overflow the sum."""
 _MIN_HEADROOM = 4
-"""Sums of 2^28 or more (512 elements) need a shift by more than 31 bits, which the
-reference does not define; the quotient is below half an output step, so the result is
-0.
+"""Sums with less headroom, 2^28 or more (512 elements), give a result of 0.
+
+They need a shift by more than 31 bits, which the reference does not define; the
+quotient is below half an output step.
 """
 
 
@@ -99,9 +97,7 @@ def softmax_beta(call: OpCall) -> float:
 
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
-    """Return the multiplier and shift of differences, and the greatest difference that
-    fits.
-    """
+    """Return the multiplier and shift of differences, and the greatest that fits."""
     scale = beta * per_tensor_quant(call.input(0)).scale
     factor = min(scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0)
     multiplier, left = quantize_multiplier(factor)
@@ -110,9 +106,7 @@ def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
 
 
 def exponential_table(call: OpCall) -> Array:
-    """Return e^-x, int32 with 0 integer bits, for each distance x from the row
-    maximum.
-    """
+    """Return e^-x, int32 with 0 integer bits, for distances x from the row maximum."""
     multiplier, left, reach = difference_scaling(call, softmax_beta(call))
     differences = -np.arange(_TABLE_SIZE, dtype=np.int64)
     inside = differences >= -reach
@@ -169,9 +163,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def lower_exponential_sum(
     b: Kernel, x: tir.Buffer, row: ArithExpr
 ) -> tuple[Register, Register, tir.Buffer]:
-    """Emit the sum of exponentials; return registers of row maximum and sum, and the
-    table.
-    """
+    """Emit the sum of exponentials; return registers of maximum and sum, and table."""
     powers = exponential_table(b.call)
     # Powers that the sum rounds to 0 do not reach half a unit of the output either.
     powers = np.append(powers[powers >= 1 << (SUM_INTEGER_BITS - 1)], 0)
@@ -228,9 +220,7 @@ def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None
 def _bind_reciprocal(
     b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
 ) -> tuple[ArithExpr, ArithExpr]:
-    """Bind the reciprocal of `total` as multiplier and shift of the output's
-    requantization.
-    """
+    """Bind the reciprocal of `total` as multiplier and shift of the requantization."""
     inverse = call_intrinsic("reciprocal", [total, headroom], INT32)
     shift = headroom - (_SHIFT - kind.bits)
     if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _MIN_HEADROOM):
@@ -248,9 +238,7 @@ def _distance_index(
     i: ArithExpr,
     table: tir.Buffer,
 ) -> ArithExpr:
-    """Return the place in the table; an unsigned distance has one limit instead of
-    two.
-    """
+    """Return the place in the table; unsigned distances have one limit, not two."""
     distance = (highest.value - b.load_i32(x, [row, i])).cast(UINT32)
     return minimum(distance, table.elements - 1).cast(INDEX)
 
@@ -286,8 +274,9 @@ def infer_log(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _log_scaling(call: OpCall) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Return (multiplier, shift) to and from 5 integer bits, and the largest valid
-    difference.
+    """Return (multiplier, shift) to and from 5 integer bits, and the valid radius.
+
+    The radius is the largest valid difference.
     """
     multiplier, shift, radius = difference_scaling(call, 1.0)
     back = quantize_multiplier(2.0 ** (31 - shift) / multiplier)
@@ -371,9 +360,7 @@ _CENTER = (1 << 15) + (1 << 16)
 
 
 def check_int16(call: OpCall, beta: float) -> None:
-    """Raise NotSupportedError unless the scales are supported and all numbers fit 32
-    bits.
-    """
+    """Raise NotSupportedError if scales are not supported or numbers exceed 32 bits."""
     x = per_tensor_quant(call.input(0))
     if x.zero_point:
         raise NotSupportedError("an int16 softmax needs an input zero point of 0")
@@ -402,9 +389,7 @@ def check_output(call: OpCall, scale: float, zero_point: int) -> None:
 
 
 def difference_multiplier(scale: float, beta: float) -> tuple[int, int]:
-    """Return the (multiplier, shift) that converts differences to steps of 10 /
-    65535.
-    """
+    """Return the (multiplier, shift) from differences to steps of 10 / 65535."""
     return quantize_multiplier(scale * beta / _INT16_STEP)
 
 
@@ -440,9 +425,7 @@ def reference_int16(call: OpCall, x: Array, beta: float) -> Array:
 def lower_row_maximum(
     b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
 ) -> tuple[Register, Register]:
-    """Emit the maximum of a row; return its register and one that holds 0, for a
-    sum.
-    """
+    """Emit a row's maximum; return its register and one that holds 0, for a sum."""
     highest, total = b.register("highest", dtype), b.register("total", dtype)
     highest.set(start)
     with b.for_("i", x.shape[1]) as i:

@@ -77,9 +77,7 @@ class StridedCopy:
 
 
 def subviews_of(call: OpCall, copies: Sequence[StridedCopy]) -> Subviews | None:
-    """Return the copies as views if all are contiguous and each is a whole output or
-    input.
-    """
+    """Return the copies as views if each is a contiguous, whole output or input."""
     runs = [move.merge_loops() for move in copies]
     if any(axis != CopyAxis(axis.extent, 1, 1) for run in runs for axis in run.axes):
         return None
@@ -107,9 +105,7 @@ def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_view_transpose(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether a transpose moves only axes of length 1, so that the bytes stay in
-    place.
-    """
+    """Whether only axes of length 1 move, so that the bytes stay in place."""
     order = [axis for axis in perm if shape[axis] > 1]
     return order == sorted(order)
 
@@ -157,8 +153,9 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
 
 
 def _longest_run(copy: StridedCopy) -> StridedCopy | None:
-    """Return the copy with its longest strided axis last if vectors have offsets of 16
-    bits.
+    """Return the copy with its longest strided axis last, or None if none is long.
+
+    Vectors have offsets of 16 bits, which limits the strides.
     """
     strided = [
         axis
@@ -189,9 +186,7 @@ def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
 def _split_into_words(
     copy: StridedCopy, size: int
 ) -> Sequence[tuple[StridedCopy, int]]:
-    """Return copies of words, with their elements per word, and of the elements left
-    over.
-    """
+    """Return copies of words, with elements per word, and of the elements left over."""
     lanes = max(_WORD_BYTES // size, 1)
     *outer, inner = copy.axes or (CopyAxis(1, 1, 1),)
     words, rest = divmod(inner.extent, lanes)
@@ -227,8 +222,9 @@ def _split_into_words(
 def _lower_copy(
     b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = False
 ) -> None:
-    """Emit a copy of elements seen as `dtype`; with `is_run`, `b.copy_run` copies the
-    last axis.
+    """Emit a copy of elements seen as `dtype`.
+
+    With `is_run`, `b.copy_run` copies the last axis.
     """
     source, result = b.input(copy.source), b.outputs[copy.result]
 

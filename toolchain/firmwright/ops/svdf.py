@@ -176,8 +176,9 @@ def emit_units(
     b: Kernel,
     start: Callable[[ArithExpr], Callable[[ArithExpr], ArithExpr]],
 ) -> None:
-    """Emit all but the first product; `start(batch)` returns a function from filter to
-    feature.
+    """Emit all but the first product, whose features come from `start`.
+
+    `start(batch)` returns a function from filter to feature.
     """
     batch, (filters, steps) = call.input(0).shape[0], call.input(2).shape
     rank, is_float = call.attributes(SvdfAttrs).rank, call.input(0).dtype == FLOAT32
@@ -205,8 +206,9 @@ def emit_units(
 
 @dataclass(frozen=True, slots=True)
 class _FeatureSource:
-    """The features of a batch, indexed by `at` and position; hybrid ones have a
-    `row`.
+    """The features of a batch, indexed by `at` and position.
+
+    `row` is the quantization of the features of a hybrid layer.
     """
 
     buffer: tir.Buffer
@@ -215,9 +217,7 @@ class _FeatureSource:
 
 
 def folded_feature_biases(call: OpCall) -> Array:
-    """Return the start values of the first product's sums, which contain the zero point
-    of x.
-    """
+    """Return the first product's start values, which include the zero point of x."""
     totals = call.constant_array(1).sum(axis=1, dtype=np.int64)
     bias: Array = -per_tensor_quant(call.input(0)).zero_point * totals
     return bias
@@ -231,9 +231,7 @@ def _feature_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
 
 
 def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
-    """Return the start values of the units' sums, which contain the zero point of the
-    state.
-    """
+    """Return the start values of units, which include the zero point of the state."""
     attrs = call.attributes(SvdfAttrs)
     if call.input(0).dtype == FLOAT32:
         return b.input(_BIAS) if call.has_input(_BIAS) else None

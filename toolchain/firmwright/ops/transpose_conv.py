@@ -1,5 +1,4 @@
-"""transpose_conv: each input pixel times the kernel is added to the output, `stride`
-pixels apart.
+"""transpose_conv: input pixels times the kernel, added `stride` pixels apart.
 
 y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride -
 before + ky = oy, and likewise for columns. Layouts: x NHWC, w OHWI, bias O. `before`
@@ -83,9 +82,7 @@ def _scattered(call: OpCall, x: Array, w: Array) -> Array:
 
 @contextmanager
 def taps(call: OpCall, b: Kernel, at: OutputPosition) -> Iterator[Tap]:
-    """Open loops over the input pixels that add to an output; yield (ky, kx, iy,
-    ix).
-    """
+    """Open loops over input pixels that add to an output; yield (ky, kx, iy, ix)."""
     with ExitStack() as stack:
         ky, iy = _tap(call, b, stack, 0, at.oy)
         kx, ix = _tap(call, b, stack, 1, at.ox)

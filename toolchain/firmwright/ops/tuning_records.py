@@ -1,5 +1,4 @@
-"""Tuning records: measurements of kernels, and the digests that identify layers and
-kernels.
+"""Tuning records: measurements of kernels, identified by digests of layers and kernels.
 
 Digests do not depend on names or data values, so records remain valid for a retrained
 network with kernels of the same form.
@@ -111,9 +110,7 @@ class Measurement:
 
 
 def parse_measurement(text: str) -> Measurement | None:
-    """Parse a line of a log; return None if this version does not support its
-    format.
-    """
+    """Parse a line of a log; return None if its format is not supported."""
     try:
         data = parse_json(text)
     except ValueError:
@@ -147,8 +144,7 @@ def _is_valid(data: Mapping[str, object]) -> bool:
 
 
 def layer_digest(call: OpCall, target: Target) -> str:
-    """Return a hash of a layer's operator, attributes, shapes, types, numerics and
-    target.
+    """Return a hash of a layer's operator, attributes, tensors, numerics and target.
 
     Only the granularity of the quantization is included.
     """
@@ -204,8 +200,9 @@ def _digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TuningRecords:
-    """Measurements by layer; `digest` hashes them independently of their order ("" if
-    empty).
+    """Measurements by layer, with a `digest` that does not depend on their order.
+
+    The digest of no measurements is "".
     """
 
     layers: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
