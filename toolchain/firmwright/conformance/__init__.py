@@ -1,3 +1,1 @@
-"""Conformance cases: one-operator TFLite models for the reference runtimes and the
-compiler.
-"""
+"""Conformance cases: TFLite models of one operator for runtimes and the compiler."""

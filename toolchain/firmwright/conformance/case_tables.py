@@ -1,6 +1,4 @@
-"""Conformance cases from case_tables.txt, which describes its lines, and of
-extensions.
-"""
+"""Conformance cases from case_tables.txt, which describes its lines, and extensions."""
 
 import json
 import re
@@ -84,9 +82,7 @@ def quantized(
 def constant(
     data: Array, scales: tuple[float, ...] = (), axis: int | None = None
 ) -> CaseTensor:
-    """Return a constant with zero points 0; it is not quantized if `scales` is
-    empty.
-    """
+    """Return a constant with zero points 0; without `scales`, it is not quantized."""
     shape = tuple(int(n) for n in data.shape)
     return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
 
@@ -185,9 +181,7 @@ def _tensor(
 def _constant(
     text: str, dtype: str, shape: Sequence[int], rng: np.random.Generator
 ) -> Array:
-    """Return generated or listed values; those of int4 are two to a byte, low half
-    first.
-    """
+    """Return generated or listed values; int4 has two per byte, low half first."""
     if text == "normal":
         return np.asarray(rng.normal(size=shape), dtype)
     if not text.startswith("random"):

@@ -1,3 +1,1 @@
-"""Reference runtimes, which run in worker processes, and comparison with device
-results.
-"""
+"""Reference runtimes in worker processes, and comparison with device results."""

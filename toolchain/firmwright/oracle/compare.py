@@ -1,5 +1,4 @@
-"""Comparison of device results with the reference: bit-exact, or within the float
-tolerance.
+"""Comparison of device results with the reference: bit-exact, or within a tolerance.
 
 Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r
 is the reference tensor; NaNs and infinities must agree in position and sign.
@@ -19,9 +18,7 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The bound on a float error: `relative` times the largest reference value, plus
-    `absolute`.
-    """
+    """The bound on a float error: `relative` * largest reference value + `absolute`."""
 
     relative: float = 1e-4
     absolute: float = 1e-5
@@ -43,9 +40,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Totals over all samples: values, mismatches, largest absolute error, first
-    mismatch.
-    """
+    """Totals over all samples, with the largest absolute error and first mismatch."""
 
     values: int
     mismatches: int
@@ -58,8 +53,7 @@ def compare_outputs(
     actual: Sequence[Tensors],
     tolerance: Tolerance = WHOLE_MODEL,
 ) -> Comparison:
-    """Compare every tensor of `expected` with its counterpart in `actual`, sample by
-    sample.
+    """Compare each tensor of `expected` with its counterpart, sample by sample.
 
     Raises MismatchError if shapes or dtypes differ, InternalError if the numbers of
     samples do.
@@ -114,9 +108,7 @@ def compare_tensor(
 
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
-    """Combine comparisons; `first` is the difference in the first comparison that has
-    one.
-    """
+    """Combine comparisons; `first` is the first difference of any of them."""
     values = mismatches = 0
     largest: int | float = 0
     first: Difference | None = None
@@ -133,9 +125,7 @@ def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
 def _float_errors(
     expected: Array, actual: Array, tolerance: Tolerance
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return absolute errors (0 for equal NaNs or infinities), and which values are
-    wrong.
-    """
+    """Return absolute errors (0 for equal NaNs, infinities), and which are wrong."""
     reference = expected.astype(np.float64)
     value = actual.astype(np.float64)
     same = (reference == value) | (np.isnan(reference) & np.isnan(value))

@@ -1,6 +1,4 @@
-"""Quantization of a float ONNX model to int8 by ONNX Runtime's tools in a worker
-process.
-"""
+"""Quantization of float ONNX models to int8 by ONNX Runtime's tools, in a worker."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -31,8 +29,9 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """A node of the prepared model and its first output; `reason` is why it is not
-    quantized.
+    """A node of the prepared model, with its first output `result`.
+
+    `reason` is why it is not quantized.
     """
 
     result: str
@@ -44,8 +43,7 @@ class PreparedNode:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """The quantized model, and its source `prepared`, the float model with folded
-    constants.
+    """The quantized model, and `prepared`, the float model with folded constants.
 
     Tensors have the same names in both; `nodes` are those of the prepared model.
     """
@@ -62,8 +60,9 @@ def quantize_model(
     how: QuantizeOptions,
     where: str,
 ) -> QuantizedModel:
-    """Quantize a complete model with calibration samples; `where` is the file name for
-    errors.
+    """Quantize a complete model with calibration samples; errors show `where`.
+
+    `where` is the name of the model's file.
     """
     with tempfile.TemporaryDirectory(prefix="firmwright-quantize-") as name:
         folder = Path(name)

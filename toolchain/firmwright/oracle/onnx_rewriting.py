@@ -1,5 +1,6 @@
-"""Rewritings of ONNX models that ONNX Runtime refuses, or whose products saturate on
-some CPUs.
+"""Rewritings of ONNX models that ONNX Runtime refuses, or computes with saturation.
+
+Products of integers saturate on some CPUs.
 
 Both keep every value of every result.
 """
@@ -58,8 +59,9 @@ class _IntegerWeights:
 
 
 def with_scalar_pools(model: bytes) -> bytes:
-    """Make scales and zero points around pools scalars; return the same bytes if there
-    are none.
+    """Make scales and zero points around pools scalars.
+
+    Return the same bytes if there are none.
 
     ONNX Runtime refuses its own QLinearAveragePool with vectors of one element.
     """
@@ -94,8 +96,9 @@ def with_scalar_pools(model: bytes) -> bytes:
 
 
 def with_unsigned_weights(model: bytes) -> bytes:
-    """Store int8 weights of uint8 activations as uint8: the same products, exact on
-    every CPU.
+    """Store int8 weights of uint8 activations as uint8, so that CPUs do not saturate.
+
+    The products are the same, and exact on every CPU.
 
     Return the same bytes if there are none.
     """

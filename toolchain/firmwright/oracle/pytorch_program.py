@@ -19,9 +19,7 @@ _OPERATOR_MODULES = ("torch.ao.quantization.fx._decomposed", "torchao.quantizati
 """Modules that define operators of quantized programs; absent in some versions."""
 _QUANTIZE = ("quantized_decomposed.quantize_per_tensor", "torchao.quantize_affine")
 NEAR_TIE = 1 / 64
-"""The distance from a tie, in steps, within which a float may be rounded to either
-side.
-"""
+"""The distance from a tie, in steps, within which either integer may result."""
 
 
 class TieRounding:
@@ -46,9 +44,7 @@ class TieRounding:
         value: Tensor,
         sample: int,
     ) -> Tensor:
-        """Return the result `value` of a quantize operator, with the known integers
-        near ties.
-        """
+        """Return a quantize operator's result `value`, near ties the known integers."""
         import torch
 
         if node.name not in self.integers or not str(node.target).startswith(_QUANTIZE):
@@ -119,9 +115,7 @@ class PyTorchProgram:
         self.layer_names = dict(enumerate(nodes)) if layers else {}
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; return the outputs, then the layers in the order of their
-        names.
-        """
+        """Run one sample; return the outputs, then the layers by their names."""
         import torch
 
         feeds = {
@@ -148,9 +142,7 @@ class PyTorchProgram:
         return [*outputs, *layers]
 
     def _recording_interpreter(self, module: fx.GraphModule) -> fx.Interpreter:
-        """Return an interpreter of the graph that also stores each tensor as an
-        array.
-        """
+        """Return an interpreter of the graph that stores each tensor as an array."""
         import torch
 
         interpreter = torch.fx.Interpreter(module)

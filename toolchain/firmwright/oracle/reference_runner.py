@@ -1,6 +1,4 @@
-"""Execution of models by a reference runtime in a worker process, which may crash or
-hang.
-"""
+"""Execution of models by a reference runtime in a worker, which may crash or hang."""
 
 import json
 import signal
@@ -46,8 +44,7 @@ RUNTIME_TITLES: Mapping[str, str] = {
     "onnxruntime": "ONNX Runtime",
     "pytorch": "PyTorch",
 }
-"""The first two define the numerics profiles, the last two run ONNX models and PyTorch
-programs.
+"""The first two define numerics profiles, the last two run ONNX and PyTorch.
 
 The others identify the kernels of a user's recorded outputs.
 """
@@ -56,9 +53,7 @@ _WORKER_ENVIRONMENT: Mapping[str, str] = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",
 }
-"""PyTorch must not unpickle objects other than tensors, whatever its own code asks
-for.
-"""
+"""PyTorch must unpickle only tensors, whatever its own code asks for."""
 
 
 @dataclass(frozen=True, slots=True)

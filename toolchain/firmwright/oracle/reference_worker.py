@@ -1,5 +1,6 @@
-"""Worker process of one reference runtime: `python -m
-firmwright.oracle.reference_worker FOLDER`.
+"""The worker of one reference runtime, which is started with a folder as argument.
+
+Command: `python -m firmwright.oracle.reference_worker FOLDER`.
 
 Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`,
 and inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis). For
@@ -58,9 +59,7 @@ if TYPE_CHECKING:
 
 
 class RequestError(Exception):
-    """Raised if a request cannot be fulfilled; `kind` selects the error that the parent
-    raises.
-    """
+    """An unfulfilled request; `kind` selects the error that the parent raises."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -76,32 +75,28 @@ class ReferenceRuntime(Protocol):
     layer_names: dict[int, str]
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; return the outputs, then the layers in the order of
-        `layer_names`.
-        """
+        """Run one sample; return the outputs, then layers as in `layer_names`."""
 
 
 LAYOUT_OPTIMIZERS = ["NhwcTransformer", "TransposeOptimizer"]
 """They would make the order of a float sum depend on other nodes and outputs."""
 INEXACT_OPTIMIZERS = ["DoubleQDQPairsRemover"]
-"""They would compute something else: two quantizations in a row become one of a third
-scale.
-"""
+"""They would turn two quantizations in a row into one of a third scale."""
 FLOAT_ACTIVATIONS = {"session.qdq_matmulnbits_accuracy_level": "1"}
-"""Keeps the activations of a MatMulNBits, a product with 8-bit weights, instead of
-rounding them to 8 bits.
+"""Keeps float activations of a MatMulNBits, a product with 8-bit weights.
+
+Otherwise, ONNX Runtime rounds them to 8 bits.
 """
 STATE_KEY = "firmwright.state."
 """Metadata that declare state, as in frontends/onnx/reader.py."""
 QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
-"""Operators, or beginnings of their names, whose results remain in an optimized
-graph.
-"""
+"""Operators, or beginnings of names, whose results stay in an optimized graph."""
 
 
 class OnnxRuntimeSession:
-    """Runs ONNX Runtime on the CPU: quantized models on integers, others without
-    optimizations.
+    """Runs ONNX Runtime on the CPU: quantized models on integers, others as they are.
+
+    The others run without optimizations.
 
     Integer kernels need graph optimizations and, for int8 activations on x86, a
     permission.
@@ -149,9 +144,7 @@ class OnnxRuntimeSession:
     def _layer_results(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]
     ) -> list[Array]:
-        """Return the layers; raise RuntimeError if requesting them has changed an
-        output.
-        """
+        """Return the layers; RuntimeError if requesting them has changed an output."""
         if self._layers is None:
             return []
         results = _run(self._layers, feeds)
@@ -173,8 +166,7 @@ def _run(session: InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Arr
 
 
 def _open_as_it_is(model: bytes) -> tuple[InferenceSession, bytes]:
-    """Return a session of the model and its graph, which is optimized if the model is
-    quantized.
+    """Return a session of the model, and its graph, optimized if it is quantized.
 
     Operators of integers are also in models that are not, such as QGemm and
     MatMulInteger.
@@ -236,8 +228,7 @@ def is_quantized(model: bytes) -> bool:
 
 
 def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str]]:
-    """Return the optimized model with more outputs, and the names of the results of
-    `model`.
+    """Return the optimized model with more outputs, and names of results of `model`.
 
     Of a quantized model, these are results of QUANTIZED_RESULTS that the optimized one
     computes, too, or that are dequantized from them. It is not optimized again, so that
@@ -280,8 +271,9 @@ def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str
 
 
 def products_saturate() -> bool:
-    """Return whether this CPU's products of uint8 and int8 saturate sums of two at 16
-    bits.
+    """Return whether this CPU saturates sums of two products of uint8 and int8.
+
+    They saturate at 16 bits.
 
     This is so on x86 without VNNI.
     """
@@ -335,9 +327,7 @@ def _package(numerics: str) -> str:
 def order_inputs(
     runtime: ReferenceRuntime, names: Sequence[str], values: Sequence[Array]
 ) -> list[Array]:
-    """Return the inputs in the model's order; raise RequestError if the names
-    differ.
-    """
+    """Return the inputs in the model's order; RequestError if the names differ."""
     if sorted(names) != sorted(runtime.input_names):
         raise RequestError(
             "inputs", f"{list(names)}, the model has {list(runtime.input_names)}"
@@ -397,9 +387,7 @@ def run_request(folder: Path) -> dict[str, Json]:
 
 
 def write_answer(folder: Path, work: Callable[[Path], dict[str, Json]]) -> int:
-    """Run `work` and write its answer or an `error` to answer.json; return the exit
-    status 0.
-    """
+    """Write the answer of `work` or an `error` to answer.json; return status 0."""
     try:
         answer = work(folder)
     except RequestError as error:

@@ -91,8 +91,7 @@ def check_reference_kernels(model: ModelT) -> None:
 
 
 def detection_outputs(model: ModelT) -> dict[int, int]:
-    """Return the index of the number of boxes for each list that a detection operator
-    writes.
+    """Return, for each list of a detection operator, the index of its number of boxes.
 
     The operator leaves entries beyond that number as they were before the run.
     """
@@ -125,8 +124,7 @@ class TflmRuntime:
         self._outputs: list[Array] = []
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; after an early exit, return the outputs of the last complete
-        run.
+        """Run one sample; after an early exit, return outputs of the last full run.
 
         TFLM leaves them undefined. Before the first complete run they represent zero.
         """
@@ -152,8 +150,9 @@ class TflmRuntime:
 def tensor_names(
     graph: SubGraphT, layers: bool
 ) -> tuple[list[str], list[str], dict[int, str]]:
-    """Return input names, output names and, with `layers`, all result names by tensor
-    index.
+    """Return the names of inputs, of outputs and, with `layers`, of all results.
+
+    Those of all results are by tensor index.
     """
     names = [
         (tensor.name or b"").decode("utf-8", "replace")
@@ -173,8 +172,9 @@ def tensor_names(
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
-    """Return the model with `subgraph` as its first; ImportError if a package is
-    missing.
+    """Return the model with `subgraph` as its first.
+
+    Raises ImportError if a package is missing.
     """
     import flatbuffers
 
