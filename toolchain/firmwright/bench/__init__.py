@@ -1,3 +1,1 @@
-"""Benchmarks: models on boards, measured here and compared with figures of other
-systems.
-"""
+"""Benchmarks: models on boards, measured here and compared with other systems."""

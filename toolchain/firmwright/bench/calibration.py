@@ -1,6 +1,4 @@
-"""Calibration of a board's modeled cycles by a chip, which runs micro-benchmarks and
-models.
-"""
+"""Calibration of a board's modeled cycles: a chip runs micro-benchmarks and models."""
 
 import json
 import math
@@ -32,9 +30,7 @@ _SOURCE = Path(__file__).with_name("micro_benchmarks.c")
 _RUNS = 5
 _MORE_WAIT_STATES = 4
 _CLEARLY = 0.05
-"""The difference between programs in flash and others (natural logarithm) that is
-explained.
-"""
+"""The difference (natural logarithm) of programs in flash from others to explain."""
 _ENOUGH_MODELS = 3
 """With fewer models, micro-benchmarks are part of the range."""
 
@@ -82,8 +78,9 @@ def calibrate(
     open_chip: Callable[[Compilation, Variant], ModelSession],
     board_dirs: Sequence[Path] = (),
 ) -> tuple[tuple[CalibrationPoint, ...], Calibration]:
-    """Measure micro-benchmarks, then models; `open_chip` flashes the variant of a
-    compilation.
+    """Measure micro-benchmarks, then models.
+
+    `open_chip` flashes the variant of a compilation.
     """
     dirs, points = tuple(board_dirs), []
     small = compile_for(micro_benchmarks(), board_name, board_dirs=dirs)
@@ -123,9 +120,7 @@ def calibrate(
 def _explain(
     compiled: Compilation, board: Board, measured: Mapping[str, int]
 ) -> tuple[int | None, tuple[CalibrationPoint, ...]]:
-    """Return the wait states that explain the measured cycles best, and the points with
-    these.
-    """
+    """Return the wait states that explain the cycles best, and the points with them."""
 
     def points(waits: int | None) -> tuple[CalibrationPoint, ...]:
         counts = measure_instructions(
@@ -147,9 +142,7 @@ def _explain(
 
 
 def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
-    """Return the difference of the mean ratios of programs that wait for flash and of
-    others.
-    """
+    """Return how far mean ratios of programs that wait for flash and others differ."""
     waiting: list[float] = []
     others: list[float] = []
     for point in points:

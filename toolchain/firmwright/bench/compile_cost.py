@@ -17,8 +17,7 @@ from firmwright.flows.model.model import load_model
 
 @dataclass(frozen=True, slots=True)
 class CompileCost:
-    """The cost of loading and compiling a model; if `problem` is set, it was not
-    compiled.
+    """The cost of loading and compiling a model, or the `problem` that prevented it.
 
     `model_bytes` is the size of the file, or of the constants if these are larger.
     `peak_bytes` excludes the memory of the program itself.

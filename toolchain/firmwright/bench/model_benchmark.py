@@ -1,6 +1,4 @@
-"""Benchmark every model on every board: instructions, memory, flash, and compile
-time.
-"""
+"""Benchmarks of models on boards: instructions, memory, flash and compile time."""
 
 import logging
 import time
@@ -73,9 +71,7 @@ class BenchmarkRow:
 
 
 def find_models(folder: str) -> tuple[Path, ...]:
-    """Return the model files in `folder` by name, by default those of the bundled
-    example.
-    """
+    """Return the model files in `folder` by name, by default the bundled example's."""
     return find_model_files(folder) if folder else (digits_dir() / "digits.tflite",)
 
 

@@ -55,9 +55,7 @@ def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
 def find_figure(
     figures: Sequence[PeerFigure], *, model: str, core: str, metric: str
 ) -> int | None:
-    """Return the rounded value of the first figure of REFERENCE_PEER that matches, or
-    None.
-    """
+    """Return the rounded value of REFERENCE_PEER's first matching figure, or None."""
     key = (REFERENCE_PEER, core, model, metric)
     found = (f.value for f in figures if (f.peer, f.core, f.model, f.metric) == key)
     return next(map(round, found), None)

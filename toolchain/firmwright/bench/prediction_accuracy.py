@@ -1,6 +1,4 @@
-"""Exact counts of models on boards: modeled cycles of a run, and the accuracy of the
-cost model.
-"""
+"""Exact counts of models on boards: modeled cycles, and the cost model's accuracy."""
 
 import itertools
 import logging
@@ -24,9 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModeledRun:
-    """`silicon_range` are the cycles that published figures support; None without
-    figures.
-    """
+    """Cycles of a run; published figures support `silicon_range`, None without any."""
 
     model: str
     board: str
@@ -59,8 +55,9 @@ def _runs(
     modes: Sequence[str],
     *skipped: type[FirmwrightError],
 ) -> Iterator[tuple[str, str, str, Compilation, InstructionCounts]]:
-    """Yield name, board, goal, compilation and counts; log and omit those with errors
-    `skipped`.
+    """Yield name, board, goal, compilation and counts, without those that fail.
+
+    Errors `skipped` are logged.
     """
     for path in models:
         model = load_model(path)
@@ -75,9 +72,7 @@ def _runs(
 def measure_modeled_cycles(
     models: Sequence[Path], boards: Sequence[str], modes: Sequence[str]
 ) -> Iterator[ModeledRun]:
-    """Yield a row for each model, board and goal; models that do not fit are
-    skipped.
-    """
+    """Yield a row for each model, board and goal, except for models that do not fit."""
     for name, board, mode, _, run in _runs(models, boards, modes, DoesNotFitError):
         total = (run.total.instructions, run.total.cycles, run.silicon_range)
         yield ModeledRun(name, board, mode, *total)

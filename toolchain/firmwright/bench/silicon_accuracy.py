@@ -36,8 +36,9 @@ class SiliconPoint:
     source: str
 
     def modeled_cycles(self, timing: CoreTiming) -> float:
-        """Return the cycles; rare instructions take the average of those in the
-        file.
+        """Return the cycles; rare instructions have the average of the others.
+
+        The file has only frequent instructions.
         """
         path = list(_read_path(benchmarks_dir() / "silicon" / self.counts))
         rate = modeled_cycles(timing, path) / sum(step.count for step in path)

@@ -1,6 +1,4 @@
-"""CPU time of whole commands, from the start of Python to its end, each in a new
-process.
-"""
+"""CPU time of whole commands, each in a new process, including the start of Python."""
 
 import os
 import sys
@@ -20,16 +18,13 @@ from firmwright.base.errors import UsageError
 from firmwright.base.import_path import trusted_import_path
 
 RUNS = 7
-"""The runs of each command; the least time is the one that other programs disturb
-least.
-"""
+"""The runs of each command; the least time is the least disturbed one."""
 _TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class VerbCost:
-    """The least user and system time of a command, or the `problem` with which it
-    ended.
+    """The least user and system time of a command, or the `problem` that ended it.
 
     `other_seconds` is the time of the same command in another version, if there is one.
     """
@@ -67,8 +62,7 @@ def measure_verb_costs(
     *,
     runs: int = RUNS,
 ) -> list[VerbCost]:
-    """Measure `ops`, `inspect` of each model, and `compile` of each model for each
-    board.
+    """Measure `ops`, `inspect` of each model, and `compile` of each for each board.
 
     `other_version` is the folder with the package `firmwright` of another version. The
     versions take turns, so that the load of the computer is the same for both.
@@ -119,9 +113,7 @@ def _measure(command: _Command, other_version: Path | None, runs: int) -> VerbCo
 
 
 def _run(command: _Command, version: Path | None) -> tuple[float, str]:
-    """Return the CPU seconds of one run, and the last line that it printed if it
-    failed.
-    """
+    """Return the CPU seconds of one run and, if it failed, the last printed line."""
     environment: dict[str, str] = {}
     if version is not None:
         folders = [str(version.absolute()), *trusted_import_path()]
