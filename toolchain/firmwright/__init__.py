@@ -62,9 +62,7 @@ _DEFINITIONS = {
     "session": ("flows.board.model_session", "open_session"),
     "verify": ("flows.verify.verification", "verify"),
 }
-"""The definition of each public name; names are imported on first use to keep imports
-fast.
-"""
+"""The definition of each public name, imported on first use to keep imports fast."""
 
 
 def __getattr__(name: str) -> object:

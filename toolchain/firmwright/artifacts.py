@@ -1,6 +1,4 @@
-"""Immutable results of code generation and build: the sources, and the image, sized in
-bytes.
-"""
+"""Immutable results of code generation and build: the sources, and the sized image."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from firmwright.base.source_paths import (
 )
 
 Variant = Literal["release", "profile", "debug"]
-"""`profile` adds a probe around each operator, `debug` also guard bytes around the
-pools.
-"""
+"""`profile` adds a probe around each operator, `debug` also guards around pools."""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 
@@ -38,9 +34,7 @@ _BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    r"""Files by relative path with forward slashes; text is written as UTF-8 with
-    \n.
-    """
+    r"""Files by relative path with forward slashes; text is UTF-8 with \n."""
 
     files: Mapping[str, str | bytes]
 
@@ -67,8 +61,7 @@ class SourceTree:
         return SourceTree({**self.files, **other.files})
 
     def write(self, directory: Path, stale: Sequence[Path] = ()) -> None:
-        """Write every file below `directory` and remove `stale`; do not touch unchanged
-        files.
+        """Write every file below `directory`, except unchanged ones; remove `stale`.
 
         Files are written under temporary names and replace earlier ones together, the
         marker first, so that a later call may complete them; in between, the folder has
@@ -109,8 +102,9 @@ def _staged(file: Path) -> Path:
 
 
 def holds_nothing(directory: Path) -> bool:
-    """Return whether the only files, if any, are temporary ones of an interrupted
-    `write`.
+    """Return whether `directory` has only temporary files of an interrupted `write`.
+
+    That includes a directory without any files.
     """
     files = (
         path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir()
@@ -121,8 +115,9 @@ def holds_nothing(directory: Path) -> bool:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write a file at once or not at all, other names of it excepted; write devices
-    directly.
+    """Write a file at once or not at all, but devices directly.
+
+    Other hard links of the file keep the earlier content.
     """
     target = file.resolve()
     if target.exists() and not target.is_file():
@@ -161,9 +156,7 @@ class SymbolSize:
 
 @dataclass(frozen=True, slots=True)
 class ImageRegionUsage:
-    """The bytes that an image uses of a memory region; `size_bytes` is the whole
-    region.
-    """
+    """The bytes that an image uses of a memory region, which has `size_bytes`."""
 
     name: str
     used_bytes: int
@@ -172,9 +165,7 @@ class ImageRegionUsage:
 
 @dataclass(frozen=True, slots=True)
 class ImageSizes:
-    """The size of an image: flash holds text, rodata and initial values of data; RAM
-    the rest.
-    """
+    """The sizes of an image: flash has text, rodata and initial data, RAM the rest."""
 
     sections: tuple[SectionSize, ...]
     symbols: tuple[SymbolSize, ...]
@@ -198,8 +189,9 @@ class ImageSizes:
 
 @dataclass(frozen=True, slots=True)
 class PreloadedMemory:
-    """A file besides the image that must be in memory at `address` when the firmware
-    starts.
+    """A file besides the image that must be in memory when the firmware starts.
+
+    Its first byte is at `address`.
     """
 
     file: Path
@@ -216,8 +208,7 @@ class UnboundedReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnboundedStack:
-    """A reason and its functions: the cycle of a recursion, or the one with frame or
-    pointer.
+    """A reason and its functions: the cycle of a recursion, or the one that causes it.
 
     `is_definite` if the project's own code recurses or has the frame. Recursion of the
     C library is bounded by its authors, and the targets of a pointer are usually few.
@@ -243,8 +234,7 @@ class UnboundedStack:
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """A function's worst-case stack use with its call path; `unknown` functions count
-    as zero.
+    """A function's worst-case stack use and call path; `unknown` functions count as 0.
 
     If it is `unbounded`, the size is that of the calls whose depth is known.
     """
@@ -261,8 +251,7 @@ class StackUsage:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A linked firmware; on the host an executable that serves the link protocol, and a
-    library.
+    """A linked firmware; on the host an executable that serves the link, and a library.
 
     `model_flash_bytes` and `model_ram_bytes` are the differences from the same firmware
     with an empty model. `stack` is the worst case of a model run, `firmware_stack` that
@@ -312,14 +301,10 @@ class Image:
 
     @property
     def sizes_are_known(self) -> bool:
-        """Whether the file format of the image is supported; if not, all sizes are
-        zero.
-        """
+        """Whether the file format of the image is supported; if not, sizes are 0."""
         return bool(self.sizes.sections)
 
     @property
     def stack_is_known(self) -> bool:
-        """Whether the toolchain reported stack frames; if not, both call paths are
-        empty.
-        """
+        """Whether the toolchain reported stack frames; if not, paths are empty."""
         return self.firmware_stack.root not in self.firmware_stack.unknown

@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from firmwright.base.json_input import Json, JsonObject, as_object
 
 NO_OPERATOR = -1
-"""The operator index of a step that belongs to no operator, such as a moved row or a
-condition.
-"""
+"""The operator index of a step without operator, such as a moved row or a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,9 @@ class TensorSummary:
 
 @dataclass(frozen=True, slots=True)
 class IoSummary:
-    """The tensors of the interface; outputs belong to the inputs of `pipeline_runs`
-    runs before.
+    """The tensors of the interface.
+
+    Outputs belong to the inputs of `pipeline_runs` runs before.
     """
 
     mode: str
@@ -69,9 +68,7 @@ class ConstantSummary:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSummary:
-    """An operator with code; `index` is its number in the model, `kernel` its C
-    function.
-    """
+    """An operator with code, the C function `kernel`; `index` is that of the model."""
 
     index: int
     name: str
@@ -119,9 +116,7 @@ class PlannedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The memory plan; `operator_by_time` holds the operator of each step, or
-    NO_OPERATOR.
-    """
+    """The memory plan, with the operator of each step, or NO_OPERATOR."""
 
     planner: str
     operator_by_time: tuple[int, ...]
@@ -130,9 +125,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompilerSummary:
-    """The C compiler for which the sources are tuned: its command, and the flags of the
-    board.
-    """
+    """The C compiler for which sources are tuned: its command and the board's flags."""
 
     tool: str = ""
     flags: tuple[str, ...] = ()
@@ -140,9 +133,7 @@ class CompilerSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompilationSummary:
-    """The results of compiling one model; `options` holds those that differ from the
-    defaults.
-    """
+    """The results of compiling one model; `options` are those that are not defaults."""
 
     schema: int
     abi: int
@@ -197,8 +188,9 @@ class MemoryTradeoff:
 
 @dataclass(frozen=True, slots=True)
 class BundleSummary:
-    """The results of compiling several models for one firmware; `run_order` holds model
-    names.
+    """The results of compiling several models for one firmware.
+
+    `run_order` holds the names of the models.
     """
 
     schema: int

@@ -1,8 +1,11 @@
 """Construction of networks call by call, without a framework or a model file.
 
-    g = GraphBuilder("gate") x = g.input("x", (1, 8), scale=0.5, zero_point=3) w =
-    g.constant(weights, scale=0.02) y = g.call("fully_connected", x, w, None,
-    scale=0.25, activation="relu", keep_dims=False) model = g.model(y)
+    g = GraphBuilder("gate")
+    x = g.input("x", (1, 8), scale=0.5, zero_point=3)
+    w = g.constant(weights, scale=0.02)
+    options = {"activation": "relu", "keep_dims": False}
+    y = g.call("fully_connected", x, w, None, scale=0.25, **options)
+    model = g.model(y)
 
 docs/operators.md describes operators and attributes. Calls are checked, their types
 inferred.
@@ -87,9 +90,7 @@ class GraphBuilder:
         zero_point: int = 0,
         axis: int = 0,
     ) -> Value:
-        """Add a constant like the array; a sequence has a scale per channel along
-        `axis`.
-        """
+        """Add a constant like the array; a sequence has a scale per index of `axis`."""
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
         name = self._take(name or f"c{len(self._constants)}")
@@ -160,9 +161,7 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Add a call and return all results, such as the parts of a split, named
-        `results`.
-        """
+        """Add a call and return all `results`, such as the parts of a split."""
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
 

@@ -106,9 +106,7 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
 
 
 def _root(config: pytest.Config) -> Path:
-    """Return the project's folder, or the current one if a port argument misleads
-    pytest.
-    """
+    """Return the project's folder, or the current one if a port misleads pytest."""
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 
 

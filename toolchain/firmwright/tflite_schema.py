@@ -1,6 +1,4 @@
-"""The tables of the TFLite schema, which tflite_schema.txt contains: fields and
-enumerations.
-"""
+"""The tables of the TFLite schema in tflite_schema.txt: fields and enumerations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,9 +96,7 @@ def _fields(words: list[str]) -> Fields:
 
 
 def _entries(text: str) -> list[list[str]]:
-    """Return the words of each table; a line that begins with a blank continues a
-    table.
-    """
+    """Return the words of each table; lines that begin with a blank continue one."""
     return [entry.split() for entry in text.replace("\n    ", " ").splitlines()]
 
 
