@@ -1,16 +1,14 @@
-"""softmax and log_softmax over the last axis: y_i = e^(beta x_i) / sum_j e^(beta x_j).
+"""softmax: y_i = e^(beta x_i) / sum_j e^(beta x_j) over the last axis.
 
 int8: differences from the row maximum are scaled to 5 integer bits. Their exponentials
-(a table for all 256 differences, 0 integer bits) are summed with 12 integer bits.
-softmax multiplies them by the reciprocal of the sum and shifts to the output scale
-1/256 (int16 results: 1/65536); differences beyond 5 bits give zero. log_softmax
-subtracts the logarithm of the sum; the result has scale 1/16 and zero point 127, and
-such differences give the minimum.
+(a table for all 256 differences, 0 integer bits) are summed with 12 integer bits. They
+are multiplied by the reciprocal of the sum and shifted to the output scale 1/256 (int16
+results: 1/65536); differences beyond 5 bits give zero.
 
 int16: differences are scaled so that 65535 steps are 10; exponentials have 15 fraction
 bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of
-reciprocals. Both profiles are identical. Semantics: TFLite's reference Softmax,
-SoftmaxInt16 and LogSoftmax.
+reciprocals. Both profiles are identical. Semantics: TFLite's reference Softmax and
+SoftmaxInt16.
 """
 
 import math
@@ -21,7 +19,6 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
-    INT32_MIN,
     MIN_SHIFT,
     Rounding,
     multiply_by_quantized_multiplier,
@@ -44,10 +41,9 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
-from firmwright.ops.fixed_point import OUT_BITS, exp_on_negative_values, logarithm
+from firmwright.ops.fixed_point import exp_on_negative_values
 from firmwright.ops.intrinsics import reciprocal
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.lookup_tables import build_lut, lookup, lookup_array
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant
@@ -113,9 +109,8 @@ def exponential_table(call: OpCall) -> Array:
     scaled = multiply_by_quantized_multiplier(
         np.where(inside, differences, 0), multiplier, left, Rounding.TWICE
     )
-    return np.where(inside, exp_on_negative_values(scaled, _INTEGER_BITS), 0).astype(
-        np.int32
-    )
+    powers = np.where(inside, exp_on_negative_values(scaled, _INTEGER_BITS), 0)
+    return powers.astype(np.int32)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -126,9 +121,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
     if call.input(0).dtype == INT16:
-        return (
-            reference_int16(call, x, softmax_beta(call)).reshape(call.output.shape),
-        )
+        y = reference_int16(call, x, softmax_beta(call))
+        return (y.reshape(call.output.shape),)
     return (_reference_int8(call, x).reshape(call.output.shape),)
 
 
@@ -170,9 +164,8 @@ def lower_exponential_sum(
     table = b.constant("exponentials", powers, INT32)
     highest, total = lower_row_maximum(b, x, row, INT32, INT8.min)
     with b.for_("i", x.shape[1]) as i:
-        power = b.let(
-            "power", b.load(table, [_distance_index(b, highest, x, row, i, table)])
-        )
+        place = _distance_index(b, highest, x, row, i, table)
+        power = b.let("power", b.load(table, [place]))
         # Half up equals half away from zero, since powers are not negative; adding the
         # half first could exceed 32 bits.
         rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
@@ -190,9 +183,8 @@ def _lower_pair(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> bool
     varying = np.flatnonzero(less != less[-1])
     count = varying[-1] + 2 if varying.size else 1  # with beta 0, all results are equal
     table = b.constant("results", less[:count], y.dtype)
-    first, second = (
-        b.let(name, b.load_i32(x, [row, i])) for i, name in enumerate(("a", "b"))
-    )
+    first = b.let("a", b.load_i32(x, [row, 0]))
+    second = b.let("b", b.load_i32(x, [row, 1]))
     distance = maximum(first, second) - minimum(first, second)
     place = clamp(distance, 0, table.elements - 1, INDEX)
     smaller = b.let("smaller", b.load_i32(table, [place]))
@@ -209,11 +201,9 @@ def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None
     headroom = b.let("headroom", call_intrinsic("clz", [total.value], INT32))
     inverse, shift = _bind_reciprocal(b, total.value, headroom, x.shape[1], y.dtype)
     with b.for_("i", x.shape[1]) as i:
-        power = b.load(table, [_distance_index(b, highest, x, row, i, table)])
-        value = (
-            call_intrinsic("requantize_twice", [power, inverse, shift], INT32)
-            + y.dtype.min
-        )
+        place = _distance_index(b, highest, x, row, i, table)
+        step = [b.load(table, [place]), inverse, shift]
+        value = call_intrinsic("requantize_twice", step, INT32) + y.dtype.min
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
@@ -253,101 +243,6 @@ def _lower_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> Non
         total.add(power)
     with b.for_("i", x.shape[1]) as i:
         b.store(y, [row, i], b.load(y, [row, i]) / total.value)
-
-
-_RIGHT = 31 - OUT_BITS - 4
-OUTPUT_ZERO_POINT = 127
-
-
-def infer_log(call: OpCall) -> tuple[TensorType, ...]:
-    x, y = call.input(0), call.output
-    if x.dtype not in (INT8, FLOAT32) or y.dtype != x.dtype or not x.shape:
-        raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
-    if x.dtype == INT8:
-        check_int8_row(call)
-        quant = per_tensor_quant(y)
-        if (quant.scale, quant.zero_point) != (1 / 16, OUTPUT_ZERO_POINT):
-            raise NotSupportedError(
-                "an int8 result must have scale 1/16 and zero point 127"
-            )
-    return (TensorType(x.shape, x.dtype, y.quantization),)
-
-
-def _log_scaling(call: OpCall) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Return (multiplier, shift) to and from 5 integer bits, and the valid radius.
-
-    The radius is the largest valid difference.
-    """
-    multiplier, shift, radius = difference_scaling(call, 1.0)
-    back = quantize_multiplier(2.0 ** (31 - shift) / multiplier)
-    return (multiplier, shift), back, radius
-
-
-def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    if call.input(0).dtype == FLOAT32:
-        values = arrays[0].astype(np.float64)
-        difference = values - values.max(axis=-1, keepdims=True)
-        log_sum = np.log(np.exp(difference).sum(axis=-1, keepdims=True))
-        return ((difference - log_sum).astype(np.float32),)
-    x, (scale, back, radius) = arrays[0].astype(np.int64), _log_scaling(call)
-    below = x - x.max(axis=-1, keepdims=True)
-    powers = exponential_table(call).astype(np.int64)[-below]
-    total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=-1, keepdims=True)
-    log_total = logarithm(total).astype(np.int64)
-    least = multiply_by_quantized_multiplier(
-        log_total + INT32_MIN, *back, Rounding.TWICE
-    )
-    is_near = below > np.maximum(-radius - 1, least)
-    scaled = multiply_by_quantized_multiplier(
-        np.where(is_near, below, 0), *scale, Rounding.TWICE
-    )
-    difference = np.where(is_near, scaled - log_total, 0)
-    y = np.where(
-        is_near,
-        rounding_divide_by_pot(difference, _RIGHT) + OUTPUT_ZERO_POINT,
-        INT8.min,
-    )
-    return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
-
-
-def lower_log(call: OpCall, b: Kernel) -> None:
-    depth = call.input(0).shape[-1]
-    rows = call.input(0).elements // depth
-    x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
-    with b.for_("row", rows) as row:
-        if call.input(0).dtype == FLOAT32:
-            _lower_log_float(b, x, y, row)
-        else:
-            _lower_log_int8(b, x, y, row)
-
-
-def _lower_log_float(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
-    highest, total = lower_row_maximum(b, x, row, FLOAT32, b.load(x, [row, 0]))
-    with b.for_("i", x.shape[1]) as i:
-        below = b.load(x, [row, i]) - highest.value
-        total.add(call_intrinsic("exp_f32", [below], FLOAT32))
-    log_total = b.let("logarithm", libm_function("log")(total.value))
-    with b.for_("i", x.shape[1]) as i:
-        b.store(y, [row, i], b.load(x, [row, i]) - highest.value - log_total)
-
-
-def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None:
-    scale, back, radius = _log_scaling(b.call)
-    highest, total, _ = lower_exponential_sum(b, x, row)
-    log_total = b.let("logarithm", call_intrinsic("logarithm", [total.value], INT32))
-    lowest = log_total + INT32_MIN
-    least = call_intrinsic("requantize_twice", [lowest, *back], INT32)
-    lower_bound = b.let("least", maximum(least, -radius - 1))
-    with b.for_("i", x.shape[1]) as i:
-        below = b.let("below", b.load_i32(x, [row, i]) - highest.value)
-        with b.if_(below > lower_bound):
-            scaled = call_intrinsic("requantize_twice", [below, *scale], INT32)
-            difference = b.let("difference", scaled - log_total)
-            half = (1 << (_RIGHT - 1)) - (difference < 0).cast(INT32)
-            value = ((difference + half) >> _RIGHT) + OUTPUT_ZERO_POINT
-            b.store(y, [row, i], clamp(value, INT8.min, INT8.max, INT8))
-        with b.else_():
-            b.store(y, [row, i], INT8.min)
 
 
 # ---- int16 ---------------------------------------------------------------------------
@@ -403,20 +298,17 @@ def lookup_tables() -> tuple[Array, Array]:
 
 def reference_int16(call: OpCall, x: Array, beta: float) -> Array:
     exponentials, reciprocals = lookup_tables()
-    multiplier, shift = difference_multiplier(
-        per_tensor_quant(call.input(0)).scale, beta
-    )
+    scale = per_tensor_quant(call.input(0)).scale
+    multiplier, shift = difference_multiplier(scale, beta)
     below = x.astype(np.int64) - x.max(axis=1, keepdims=True)
     scaled = multiply_by_quantized_multiplier(below, multiplier, shift, Rounding.TWICE)
-    powers = lookup_array(
-        exponentials, np.clip(scaled + INT16.max, INT16.min, INT16.max)
-    )
+    places = np.clip(scaled + INT16.max, INT16.min, INT16.max)
+    powers = lookup_array(exponentials, places)
     total = powers.sum(axis=1, keepdims=True)
     headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
     mantissa = ((total << (headroom - 1)) + (1 << 13)) >> 14
-    inverse = lookup_array(
-        reciprocals, np.clip(mantissa - _CENTER, INT16.min, INT16.max)
-    )
+    positions = np.clip(mantissa - _CENTER, INT16.min, INT16.max)
+    inverse = lookup_array(reciprocals, positions)
     right = 31 - headroom
     y = (powers * inverse + (np.int64(1) << (right - 1))) >> right
     return np.asarray(np.clip(y, 0, INT16.max), np.int16)
@@ -438,15 +330,11 @@ def lower_int16_row(
     b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: float
 ) -> None:
     """Emit one row; the output holds the exponentials until their sum is known."""
-    exponentials, reciprocals = (
-        b.constant(name, table, INT16)
-        for name, table in zip(
-            ("exponentials", "reciprocals"), lookup_tables(), strict=True
-        )
-    )
-    multiplier, shift = difference_multiplier(
-        per_tensor_quant(b.call.input(0)).scale, beta
-    )
+    powers, inverses = lookup_tables()
+    exponentials = b.constant("exponentials", powers, INT16)
+    reciprocals = b.constant("reciprocals", inverses, INT16)
+    scale = per_tensor_quant(b.call.input(0)).scale
+    multiplier, shift = difference_multiplier(scale, beta)
     highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
     with b.for_("i", x.shape[1]) as i:
         below = b.load_i32(x, [row, i]) - highest.value
@@ -470,12 +358,4 @@ def _saturate(value: ArithExpr) -> ArithExpr:
     return minimum(maximum(value, INT16.min), INT16.max)
 
 
-OPDEFS: tuple[OpDef, ...] = (
-    OpDef("softmax", infer, reference, lower),
-    OpDef(
-        "log_softmax",
-        infer_log,
-        reference_log,
-        lower_log,
-    ),
-)
+OPDEF = OpDef("softmax", infer, reference, lower)
