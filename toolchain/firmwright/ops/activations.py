@@ -29,6 +29,7 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops import elementwise, requantize
+from firmwright.ops.elementwise import ElementwiseKernel
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import erf, erfc, libm_function
 from firmwright.ops.lookup_tables import (
@@ -36,7 +37,7 @@ from firmwright.ops.lookup_tables import (
     lookup_int8,
     lookup_int8_float32,
 )
-from firmwright.ops.opdef import OpDef
+from firmwright.ops.opdef import DefinedIn, OpDef
 
 _ROOT_HALF = math.sqrt(0.5)
 
@@ -47,9 +48,8 @@ def _elu(x: Array) -> Array:
 
 def _gelu(call: OpCall, x: Array) -> Array:
     if call.attributes(GeluAttrs).approximate:
-        return np.asarray(
-            0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-        )
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        return np.asarray(0.5 * x * (1 + np.tanh(inner)))
     return np.asarray(0.5 * x * (1 + erf(x * _ROOT_HALF)))
 
 
@@ -57,14 +57,12 @@ def _gelu_of_table(call: OpCall, real: Array) -> Array:
     """Compute as LiteRT fills its tables: every operation rounds to float32."""
     x = real.astype(np.float32)
     if call.attributes(GeluAttrs).approximate:
-        inner = np.float32(math.sqrt(2 / math.pi)) * (
-            x + np.float32(0.044715) * x * x * x
-        )
+        polynomial = x + np.float32(0.044715) * x * x * x
+        inner = np.float32(math.sqrt(2 / math.pi)) * polynomial
         factor = 1 + np.tanh(inner.astype(np.float64)).astype(np.float32)
     else:
-        factor = erfc((x * np.float32(-_ROOT_HALF)).astype(np.float64)).astype(
-            np.float32
-        )
+        inner = x * np.float32(-_ROOT_HALF)
+        factor = erfc(inner.astype(np.float64)).astype(np.float32)
     return np.asarray(np.float32(0.5) * x * factor)
 
 
@@ -77,10 +75,8 @@ def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
     """Compute in 16-bit fixed point, as TFLite's HardSwish does."""
-    quant, y = (
-        requantize.per_tensor_quant(call.input(0)),
-        requantize.per_tensor_quant(call.output),
-    )
+    quant = requantize.per_tensor_quant(call.input(0))
+    y = requantize.per_tensor_quant(call.output)
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
     gate_multiplier, gate_shift = _int16_multiplier(
@@ -98,10 +94,8 @@ def _hard_swish_int8(call: OpCall, x: Array) -> Array:
 
 
 def _check_hard_swish(call: OpCall) -> None:
-    if (
-        requantize.per_tensor_quant(call.input(0)).scale / 128
-        >= requantize.per_tensor_quant(call.output).scale
-    ):
+    x_scale = requantize.per_tensor_quant(call.input(0)).scale
+    if x_scale / 128 >= requantize.per_tensor_quant(call.output).scale:
         raise NotSupportedError(
             "a hard_swish with an output scale below 1/128 of the input scale"
         )
@@ -126,22 +120,24 @@ def _alpha(call: OpCall) -> float:
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    x, y = (
-        np.float32(requantize.per_tensor_quant(t).scale)
-        for t in (call.input(0), call.output)
-    )
+    x = np.float32(requantize.per_tensor_quant(call.input(0)).scale)
+    y = np.float32(requantize.per_tensor_quant(call.output).scale)
     below = x * np.float32(_alpha(call)) / y
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
 def _leaky_relu(call: OpCall, x: requantize.ArrayOrExpr) -> requantize.ArrayOrExpr:
     kind, (value,) = call.output.dtype, elementwise.subtract_zero_points(call, x)
-    scaled = elementwise.choose(
-        value >= 0,
-        *(requantize.requantize_twice(value, *f) for f in _requantize_factors(call)),
-    )
+    factor, factor_below = _requantize_factors(call)
+    above = requantize.requantize_twice(value, *factor)
+    below = requantize.requantize_twice(value, *factor_below)
+    scaled = elementwise.choose(value >= 0, above, below)
     zero_point = requantize.per_tensor_quant(call.output).zero_point
     return requantize.clamp(scaled + zero_point, kind.min, kind.max, kind)
+
+
+def _leaky_relu_float32(call: OpCall, x: Array) -> Array:
+    return np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32)
 
 
 def _check_leaky(call: OpCall) -> None:
@@ -160,13 +156,11 @@ def _clamps_raw_values(call: OpCall) -> bool:
 
 def _reference_relu(call: OpCall, x: Array) -> Array:
     if _clamps_raw_values(call):
-        return np.clip(
-            x, *requantize.quantized_activation_range(call.op, call.input(0))
-        ).astype(x.dtype)
+        low, high = requantize.quantized_activation_range(call.op, call.input(0))
+        return np.clip(x, low, high).astype(x.dtype)
     (offset,) = elementwise.subtract_zero_points(call, x)
-    return requantize.requant_by_scales(call, operator.truediv, call.op).apply(
-        offset, call.output.dtype
-    )
+    params = requantize.requant_by_scales(call, operator.truediv, call.op)
+    return params.apply(offset, call.output.dtype)
 
 
 def _lower_relu(call: OpCall, b: Kernel) -> None:
@@ -185,10 +179,14 @@ def _relu_float32(call: OpCall, x: requantize.ArrayOrExpr) -> requantize.ArrayOr
     return requantize.apply_activation(x, call.op)
 
 
-_RELU_FLOAT32 = elementwise.compute_elements(_relu_float32, _relu_float32)
-_RELU_INT8, _RELU_INT16 = (
-    elementwise.ElementwiseKernel(_reference_relu, _lower_relu, check)
-    for check in (elementwise.check_per_tensor, elementwise.check_symmetric_int16)
+def _relu_op(name: str, numerics: DefinedIn, **kernels: ElementwiseKernel) -> OpDef:
+    float32 = elementwise.compute_elements(_relu_float32, _relu_float32)
+    int8 = ElementwiseKernel(_reference_relu, _lower_relu, elementwise.check_per_tensor)
+    return elementwise.unary_op(name, numerics, int8=int8, **kernels, float32=float32)
+
+
+_RELU_INT16 = ElementwiseKernel(
+    _reference_relu, _lower_relu, elementwise.check_symmetric_int16
 )
 OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
@@ -223,20 +221,11 @@ OPDEFS: tuple[OpDef, ...] = (
             _leaky_relu, _leaky_relu, _check_leaky_int16
         ),
         float32=elementwise.compute_elements(
-            lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(
-                np.float32
-            ),
-            lambda call, x: select(x > 0.0, x, x * _alpha(call)),
+            _leaky_relu_float32, lambda call, x: select(x > 0.0, x, x * _alpha(call))
         ),
     ),
-    *(
-        elementwise.unary_op(
-            name, int8=_RELU_INT8, int16=_RELU_INT16, float32=_RELU_FLOAT32
-        )
-        for name in ("relu", "relu6")
-    ),
-    *(
-        elementwise.unary_op(name, "litert", int8=_RELU_INT8, float32=_RELU_FLOAT32)
-        for name in ("relu_n1_to_1", "relu_0_to_1")
-    ),
+    _relu_op("relu", "both", int16=_RELU_INT16),
+    _relu_op("relu6", "both", int16=_RELU_INT16),
+    _relu_op("relu_n1_to_1", "litert"),
+    _relu_op("relu_0_to_1", "litert"),
 )

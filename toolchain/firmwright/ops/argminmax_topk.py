@@ -44,11 +44,14 @@ def _replace_axis(
 
 
 def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
-    attrs = call.attributes(SearchAttrs)
-    return [
-        0 if axis == attrs.axis else stack.enter_context(b.for_(f"i{axis}", n))
-        for axis, n in enumerate(call.input(0).shape)
-    ]
+    searched = call.attributes(SearchAttrs).axis
+    index: list[ArithExpr | int] = []
+    for axis, n in enumerate(call.input(0).shape):
+        if axis == searched:
+            index.append(0)
+        else:
+            index.append(stack.enter_context(b.for_(f"i{axis}", n)))
+    return index
 
 
 def infer_arg_min_max(call: OpCall) -> tuple[TensorType, ...]:
@@ -91,19 +94,14 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
 
 
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape, k = (
-        _checked_axis(call),
-        call.input(0).shape,
-        call.attributes(TopKAttrs).k,
-    )
+    axis, shape = _checked_axis(call), call.input(0).shape
+    k = call.attributes(TopKAttrs).k
     if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
         raise NotSupportedError(f"k = {k} for {shape[axis]} values")
     if call.output.dtype != call.input(0).dtype:
         raise NotSupportedError(f"values returned as {call.output.dtype.name}")
-    result_shape, quantization = (
-        (*shape[:axis], k, *shape[axis + 1 :]),
-        call.output.quantization,
-    )
+    result_shape = (*shape[:axis], k, *shape[axis + 1 :])
+    quantization = call.output.quantization
     indices = TensorType(result_shape, _index_dtype(call.outputs[1]))
     return (TensorType(result_shape, call.input(0).dtype, quantization), indices)
 
@@ -111,9 +109,11 @@ def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
 def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(TopKAttrs)
     axis, x = attrs.axis, arrays[0]
-    # Reverse the order: negate floats, invert the bits of integers (their minimum has
-    # no negative).
-    keys = x if attrs.least else (-x if x.dtype.kind == "f" else np.invert(x))
+    keys = x
+    if not attrs.least:
+        # Reverse the order: negate floats, invert the bits of integers (their minimum
+        # has no negative).
+        keys = -x if x.dtype.kind == "f" else np.invert(x)
     ranked = np.argsort(keys, axis=axis, kind="stable")
     order = np.take(ranked, range(attrs.k), axis=axis)
     return (np.take_along_axis(x, order, axis), order.astype(call.outputs[1].dtype.np))
@@ -142,9 +142,8 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             own = (item, i.cast(b.outputs[1].dtype))
             with b.for_("step", k - 1) as step:
                 rank = b.let("rank", k - 1 - step)
-                moved = [
-                    b.load(y, _replace_axis(outer, axis, rank - 1)) for y in b.outputs
-                ]
+                before = _replace_axis(outer, axis, rank - 1)
+                moved = [b.load(y, before) for y in b.outputs]
                 with b.if_(binary_expr("or", rank > i, is_ahead(moved[0]))):
                     store(rank, moved)
                     place.set(rank - 1)

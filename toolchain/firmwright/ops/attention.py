@@ -44,7 +44,7 @@ _QUERY, _KEY, _VALUE, _LENGTH = range(4)
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(AttentionAttrs)
     query, heads, shared = call.input(_QUERY), attrs.heads, attrs.kv_heads
-    key, value = (_cache_shape(call, index) for index in (_KEY, _VALUE))
+    key, value = _cache_shape(call, _KEY), _cache_shape(call, _VALUE)
     if (
         query.dtype != FLOAT32
         or len(query.shape) != 3
@@ -92,11 +92,9 @@ def _scaling(call: OpCall, index: int) -> tuple[Array, Array] | None:
     quant: Quantization | None = call.input(index).quantization
     if call.input(index).dtype == FLOAT32 or quant is None:
         return None
-    both = (np.array(quant.scales, np.float32), np.array(quant.zero_points, np.float32))
-    scales, points = (
-        np.broadcast_to(x, heads * size).reshape(heads, size) for x in both
-    )
-    return scales, points
+    scales = np.broadcast_to(np.array(quant.scales, np.float32), heads * size)
+    points = np.broadcast_to(np.array(quant.zero_points, np.float32), heads * size)
+    return scales.reshape(heads, size), points.reshape(heads, size)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -111,9 +109,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         if (scaling := _scaling(call, index)) is not None:
             reals = (reals - scaling[1]) * scaling[0]
         parts.append(np.repeat(reals, heads // attrs.kv_heads, axis=2))
-    query = (
-        arrays[_QUERY].astype(np.float64).reshape(*arrays[_QUERY].shape[:2], heads, -1)
-    )
+    query = arrays[_QUERY].astype(np.float64)
+    query = query.reshape(*query.shape[:2], heads, -1)
     scores = np.einsum("brhd,bkhd->bhrk", query, parts[0]) * scale
     is_used = np.arange(scores.shape[3]) < _keys_of_rows(call, arrays)
     scores = np.where(is_used, scores, -np.inf)
@@ -127,10 +124,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
     """Return the number of keys in use, broadcastable to [batch, heads, rows, 1]."""
     attrs = call.attributes(AttentionAttrs)
-    rows, keys = (
-        np.arange(call.output.shape[1]).reshape(1, 1, -1, 1),
-        _cache_shape(call, _KEY)[1],
-    )
+    rows = np.arange(call.output.shape[1]).reshape(1, 1, -1, 1)
+    keys = _cache_shape(call, _KEY)[1]
     counts = np.array([keys])
     end = rows + attrs.offset + 1
     if call.has_input(_LENGTH):
@@ -162,8 +157,7 @@ class _Loops:
     heads: int
 
     def block(self, index: int) -> int:
-        size = _cache_shape(self.call, index)[3]
-        return next(n for n in range(min(_BLOCK, size), 0, -1) if size % n == 0)
+        return _greatest_divisor(_cache_shape(self.call, index)[3], _BLOCK)
 
     def cache(self, index: int) -> tir.Buffer:
         """View keys or values as [batch, keys, heads, size]."""
@@ -175,9 +169,17 @@ class _Loops:
 
     def table(self, name: str, index: int, which: int) -> tir.Buffer | None:
         scaling = _scaling(self.call, index)
-        return (
-            None if scaling is None else self.b.constant(name, scaling[which], FLOAT32)
-        )
+        if scaling is None:
+            return None
+        return self.b.constant(name, scaling[which], FLOAT32)
+
+
+def _greatest_divisor(size: int, limit: int) -> int:
+    """Return the greatest divisor of `size` up to `limit`."""
+    divisor = min(limit, size)
+    while size % divisor:
+        divisor -= 1
+    return divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,25 +198,23 @@ def lower(call: OpCall, b: Kernel) -> None:
     heads, group = attrs.heads, attrs.heads // attrs.kv_heads
     batch, keys, _, size = _cache_shape(call, _KEY)
     rows, value_size = call.output.shape[1], _cache_shape(call, _VALUE)[3]
-    tile = next(n for n in range(max(_REGISTERS // _BLOCK, 1), 0, -1) if group % n == 0)
+    tile = _greatest_divisor(group, max(_REGISTERS // _BLOCK, 1))
     loops = _Loops(call, b, tile)
-    tables = [
-        loops.table(*item)
-        for item in (("key_scales", 1, 0), ("scales", 2, 0), ("zeros", 2, 1))
-    ]
+    key_scales = loops.table("key_scales", _KEY, 0)
+    value_tables = [loops.table("scales", _VALUE, 0), loops.table("zeros", _VALUE, 1)]
     with Nest() as enter:
         query = b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size))
         out = b.view("out", b.y, 0, (batch, rows, heads, value_size), access="w")
-        key, value = (loops.cache(index) for index in (_KEY, _VALUE))
+        key, value = loops.cache(_KEY), loops.cache(_VALUE)
         scores = b.allocate("scores", FLOAT32, (keys, tile))
         n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
         key_count = b.let("used", _keys_in_use(call, b, n, row).cast(INT32)).cast(INDEX)
         index = enter(b.for_("tile", heads // tile))
         first = b.let("first", index * tile)
         place = _HeadTile(n, row, first, index // (group // tile), key_count)
-        highest = _score(loops, place, query, key, scores, tables[0])
+        highest = _score(loops, place, query, key, scores, key_scales)
         totals = _exponentials(loops, place, scores, highest)
-        _add_values(loops, place, value, scores, out, totals, tables[1:])
+        _add_values(loops, place, value, scores, out, totals, value_tables)
 
 
 def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> ArithExpr:
@@ -253,12 +253,10 @@ def _score(
                     x = x * b.load(scales, [tile.shared, start + c])
                 b.store(q, [h * block + c], x)
         with b.for_("t", tile.used) as t:
-            k = [
-                b.let(
-                    "k", b.load(key, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)
-                )
-                for c in range(block)
-            ]
+            k: list[ArithExpr] = []
+            for c in range(block):
+                x = b.load(key, [tile.n, t, tile.shared, start + c])
+                k.append(b.let("k", x.cast(FLOAT32)))
             for h in range(loops.heads):
                 terms = [b.load(q, [h * block + c]) * k[c] for c in range(block)]
                 total = reduce(operator.add, terms)
@@ -303,14 +301,12 @@ def _add_values(
         for k in range(loops.heads * block):
             b.store(sums, [k], 0.0)
         with b.for_("t", tile.used) as t:
-            weights = [
-                b.let("weight", b.load(scores, [t, h])) for h in range(loops.heads)
-            ]
+            weights: list[ArithExpr] = []
+            for h in range(loops.heads):
+                weights.append(b.let("weight", b.load(scores, [t, h])))
             for c in range(block):
-                v = b.let(
-                    "v",
-                    b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32),
-                )
+                x = b.load(value, [tile.n, t, tile.shared, start + c])
+                v = b.let("v", x.cast(FLOAT32))
                 for h, weight in enumerate(weights):
                     at = [h * block + c]
                     b.store(sums, at, b.load(sums, at) + weight * v)
@@ -323,9 +319,8 @@ def _add_values(
                 if scales is not None and points is not None:
                     mean = mean - b.load(points, [tile.shared, start + c]) * total
                     mean = mean * b.load(scales, [tile.shared, start + c])
-                b.store(
-                    out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse
-                )
+                place = [tile.n, tile.row, tile.head + h, start + c]
+                b.store(out, place, mean * inverse)
 
 
 OPDEF = OpDef("attention", infer, reference, lower)

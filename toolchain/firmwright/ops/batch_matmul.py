@@ -59,7 +59,8 @@ def output_shape(call: OpCall) -> tuple[int, ...]:
         raise NotSupportedError(
             f"matrices of shapes {list(x.shape)} and {list(y.shape)}"
         )
-    (rows, depth), (other, columns) = (matrix_shape(call, index) for index in (0, 1))
+    rows, depth = matrix_shape(call, 0)
+    other, columns = matrix_shape(call, 1)
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
     return (*broadcast_shape(x.shape[:-2], y.shape[:-2]), rows, columns)
@@ -84,17 +85,17 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
         return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
     if call.numerics == "onnx":
         factor = float(np.float32(x) * np.float32(y) / np.float32(z))
-        return requantization_in_float32(
-            [factor], *_sum_bounds(call), call.output, "none"
-        )
+        low, high = _sum_bounds(call)
+        return requantization_in_float32([factor], low, high, call.output, "none")
     return requantize.make_requantization(
         [x * y / z], Rounding.TWICE, call.output, "none"
     )
 
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
-    ends = (np.array([INT8.min, INT8.max]) - _zero_point(call, k) for k in (0, 1))
-    products = np.multiply.outer(*ends) * matrix_shape(call, 0)[1]
+    ends = np.array([INT8.min, INT8.max])
+    left, right = ends - _zero_point(call, 0), ends - _zero_point(call, 1)
+    products = np.multiply.outer(left, right) * matrix_shape(call, 0)[1]
     return products.min(keepdims=True)[0], products.max(keepdims=True)[0]
 
 
@@ -103,20 +104,17 @@ def _zero_point(call: OpCall, index: int) -> int:
     return 0 if kind.dtype == FLOAT32 else requantize.per_tensor_quant(kind).zero_point
 
 
-def _matrices(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
-    return [
-        np.swapaxes(a, -1, -2) if is_transposed(call, index) else a
-        for index, a in enumerate(arrays[:2])
-    ]
+def _matrix(call: OpCall, arrays: Sequence[Array], index: int) -> Array:
+    array = arrays[index]
+    return np.swapaxes(array, -1, -2) if is_transposed(call, index) else array
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     kind = call.output.dtype
     wide = np.float64 if kind == FLOAT32 else np.int64
-    x, y = _matrices(call, arrays)
-    total = (x.astype(wide) - _zero_point(call, 0)) @ (
-        y.astype(wide) - _zero_point(call, 1)
-    )
+    x = _matrix(call, arrays, 0).astype(wide) - _zero_point(call, 0)
+    y = _matrix(call, arrays, 1).astype(wide) - _zero_point(call, 1)
+    total = x @ y
     if kind == FLOAT32:
         return (total.astype(np.float32),)
     return (int16x8.requantize_sums(requantization_of(call), total, kind),)
@@ -124,12 +122,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
     """Emit a block of sums at a time; its rows and columns divide the output's."""
-    batches = call.output.shape[:-2]
     rows, depth = matrix_shape(call, 0)
-    columns, points = call.output.shape[-1], [_zero_point(call, k) for k in (0, 1)]
+    columns = call.output.shape[-1]
+    points = _zero_point(call, 0), _zero_point(call, 1)
     wide = {INT8: INT32, INT16: INT64, FLOAT32: FLOAT32}[call.input(0).dtype]
     narrow = FLOAT32 if wide == FLOAT32 else INT32
-    loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], batches)
+    loops = _batch_loops(call)
     with Nest() as enter:
         finish = None
         if wide != FLOAT32:
@@ -138,34 +136,35 @@ def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [_indices_of_input(at, loops, 0), _indices_of_input(at, loops, 1)]
-        sizes = zip(("row", "column"), (rows, columns), block, strict=True)
-        first = [
-            enter(b.for_(name, count // step)) * step for name, count, step in sizes
-        ]
-        i, j = (
-            [start + k for k in range(step)]
-            for start, step in zip(first, block, strict=True)
-        )
-        acc = [
-            b.register("acc", wide, 0.0 if wide == FLOAT32 else 0)
-            for _ in product(i, j)
-        ]
+        row_step, column_step = block
+        row = enter(b.for_("row", rows // row_step)) * row_step
+        column = enter(b.for_("column", columns // column_step)) * column_step
+        i = [row + k for k in range(row_step)]
+        j = [column + k for k in range(column_step)]
+        zero = 0.0 if wide == FLOAT32 else 0
+        acc = [b.register("acc", wide, zero) for _ in product(i, j)]
         with b.for_("k", depth) as k:
 
             def factor(index: int, n: ArithExpr) -> ArithExpr:
                 place = (k, n) if is_transposed(call, index) == (index == 0) else (n, k)
                 value = b.load((x, y)[index], [*own[index], *place]).cast(narrow)
-                point = points[index]
-                return b.let(
-                    ("left", "right")[index], value - point if point else value
-                )
+                if points[index]:
+                    value = value - points[index]
+                return b.let(("left", "right")[index], value)
 
-            factors = [[factor(index, n) for n in (i, j)[index]] for index in (0, 1)]
-            for total, (left, right) in zip(acc, product(*factors), strict=True):
+            lefts = [factor(0, n) for n in i]
+            rights = [factor(1, n) for n in j]
+            pairs = product(lefts, rights)
+            for total, (left, right) in zip(acc, pairs, strict=True):
                 total.add((left * right).cast(wide))
         for total, place in zip(acc, product(i, j), strict=True):
             value = total.value if finish is None else finish(total.value, place[0])
             b.store(z, [*at, *place], value)
+
+
+def _batch_loops(call: OpCall) -> list[tuple[int, set[int]]]:
+    shapes = call.input(0).shape[:-2], call.input(1).shape[:-2]
+    return broadcast_loops(shapes, call.output.shape[:-2])
 
 
 def _indices_of_input(
@@ -196,7 +195,7 @@ def infer_hybrid(call: OpCall) -> tuple[TensorType, ...]:
     check_hybrid(call, None)
     if matrix_shape(call, 0)[1] > _MOST_HYBRID_TERMS:
         raise NotSupportedError(f"sums of {matrix_shape(call, 0)[1]} products")
-    if any(sum(n > 1 for n in call.input(index).shape[:-2]) > 1 for index in (0, 1)):
+    if _has_several_batch_axes(call, 0) or _has_several_batch_axes(call, 1):
         raise NotSupportedError(
             "matrices with several batch dimensions: LiteRT scales a row by the factor "
             "of another; reshape them to one batch dimension"
@@ -204,12 +203,15 @@ def infer_hybrid(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(output_shape(call), FLOAT32),)
 
 
+def _has_several_batch_axes(call: OpCall, index: int) -> bool:
+    batches = [n for n in call.input(index).shape[:-2] if n > 1]
+    return len(batches) > 1
+
+
 def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, y = _matrices(call, arrays)
-    steps, scales = (
-        np.zeros(x.shape, np.int64),
-        np.zeros((*x.shape[:-1], 1), np.float32),
-    )
+    x, y = _matrix(call, arrays, 0), _matrix(call, arrays, 1)
+    steps = np.zeros(x.shape, np.int64)
+    scales = np.zeros((*x.shape[:-1], 1), np.float32)
     for place in np.ndindex(*x.shape[:-1]):
         asymmetric = call.attributes(HybridBatchMatmulAttrs).asymmetric
         quantized, scale, offset = quantize_array(x[place], asymmetric=asymmetric)
@@ -220,9 +222,7 @@ def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 
 def lower_hybrid(call: OpCall, b: Kernel) -> None:
     (rows, depth), (columns,) = matrix_shape(call, 0), call.output.shape[-1:]
-    loops = broadcast_loops(
-        [call.input(k).shape[:-2] for k in (0, 1)], call.output.shape[:-2]
-    )
+    loops = _batch_loops(call)
     with Nest() as enter:
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]

@@ -107,16 +107,14 @@ def make_part(
 ) -> Value:
     """Return a new value on a device, with `count` entries along an axis of `y`."""
     shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
-    part = replace(
-        y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape)
-    )
+    name = names.unique(f"{y.name}_{device}")
+    part = replace(y, name=name, type=replace(y.type, shape=shape))
     return with_device(part, device)
 
 
 def concatenate_parts(call: Call, parts: Sequence[Value], axis: int = 1) -> Call:
-    return Call(
-        "concatenation", tuple(parts), call.outputs, AxisAttrs(axis=axis), call.span
-    )
+    attrs = AxisAttrs(axis=axis)
+    return Call("concatenation", tuple(parts), call.outputs, attrs, call.span)
 
 
 def _slice_input(
@@ -128,19 +126,21 @@ def _slice_input(
     """
     first, end = wanted
     begin = max(0, rows.stride * first - rows.pad_before)
-    last = min(
-        x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height
-    )
+    last = min(x.type.shape[1], _window_end(rows, end))
     if (begin, last) == (0, x.type.shape[1]):
         return x, None
     counts = (1, last - begin, *x.type.shape[2:])
-    part = replace(
-        x, name=names.unique(f"{x.name}_rows"), type=replace(x.type, shape=counts)
-    )
+    name = names.unique(f"{x.name}_rows")
+    part = replace(x, name=name, type=replace(x.type, shape=counts))
     attrs = StridedSliceAttrs(
         begin=(0, begin, 0, 0), strides=(1, 1, 1, 1), counts=counts, shrunk=()
     )
     return part, Call("strided_slice", (x,), (part,), attrs, span)
+
+
+def _window_end(rows: RowWindow, end: int) -> int:
+    """Return the end of the window of output row end - 1, which may be padding."""
+    return rows.stride * (end - 1) - rows.pad_before + rows.window_height
 
 
 def _row_bytes(value: Value) -> int:
@@ -157,11 +157,5 @@ def _padded(call: Call, rows: RowWindow, first: int, end: int) -> OpAttrs:
         return attrs
     x = rows.row_inputs(call)[0]
     above = max(0, rows.pad_before - rows.stride * first)
-    below = max(
-        0,
-        rows.stride * (end - 1)
-        - rows.pad_before
-        + rows.window_height
-        - x.type.shape[1],
-    )
+    below = max(0, _window_end(rows, end) - x.type.shape[1])
     return replace(attrs, padding=(above, below, *attrs.padding[2:]))

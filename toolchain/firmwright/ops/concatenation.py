@@ -16,7 +16,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.movement import AxisAttrs
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.opdef import OpDef, Subviews
+from firmwright.ops.opdef import OpDef, RowWindow, Subviews
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
 
@@ -30,9 +30,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     total = 0
     for index in range(len(call.inputs)):
         x = call.input(index)
-        if x.dtype != y.dtype or _without_axis(x.shape, axis) != _without_axis(
-            first.shape, axis
-        ):
+        fits = _without_axis(x.shape, axis) == _without_axis(first.shape, axis)
+        if x.dtype != y.dtype or not fits:
             raise NotSupportedError(
                 f"{x.dtype.name} {list(x.shape)} joined with {first.dtype.name} "
                 f"{list(first.shape)}"
@@ -64,13 +63,17 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     axis, shape = call.attributes(AxisAttrs).axis, call.output.shape
     rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
-    parts = [
-        math.prod(call.input(index).shape[axis:]) for index in range(len(call.inputs))
-    ]
-    begins = accumulate(parts[:-1], initial=0)
-    for index, (part, begin) in enumerate(zip(parts, begins, strict=True)):
+    begin = 0
+    for index in range(len(call.inputs)):
+        part = math.prod(call.input(index).shape[axis:])
         axes = CopyAxis(rows, part, row), CopyAxis(part, 1, 1)
         lower_copies(b, StridedCopy(axes, 0, begin, index))
+        begin += part
+
+
+def _row_window(call: OpCall) -> RowWindow | None:
+    """Return the row window if the axis is one within rows."""
+    return elementwise_row_window(call) if call.attributes(AxisAttrs).axis > 1 else None
 
 
 OPDEF = OpDef(
@@ -79,7 +82,5 @@ OPDEF = OpDef(
     reference,
     lower,
     subviews=subviews,
-    row_access=lambda call: (
-        elementwise_row_window(call) if call.attributes(AxisAttrs).axis > 1 else None
-    ),
+    row_access=_row_window,
 )

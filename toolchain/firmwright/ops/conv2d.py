@@ -21,7 +21,7 @@ from firmwright.base.quant import Rounding
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
-from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.builder import ArithExpr, Register, minimum
 from firmwright.ops import conv_window, int16x8, requantize
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.double_requantize import requantization_in_float32
@@ -46,9 +46,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
             "weights)"
         )
     requantize.check_weights_and_bias(call, 0)
-    return (
-        TensorType(output_shape(call, w.shape[0]), x.dtype, call.output.quantization),
-    )
+    shape = output_shape(call, w.shape[0])
+    return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
 def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
@@ -79,10 +78,8 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 def onnx_requantization(call: OpCall, axis: int) -> requantize.Requantization:
     """Return ONNX Runtime's requantization of an int8 layer with channels on `axis`."""
     attrs = call.attributes(ActivationAttrs)
-    factors, bounds = (
-        requantize.float32_factors(call),
-        requantize.sum_bounds(call, axis),
-    )
+    factors = requantize.float32_factors(call)
+    bounds = requantize.sum_bounds(call, axis)
     return requantization_in_float32(factors, *bounds, call.output, attrs.activation)
 
 
@@ -106,17 +103,14 @@ def weight_offsets(call: OpCall) -> Array:
 
 def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window; padding rows hold the zero point."""
-    return sliding_row_window(
-        call, conv_window.window_of(call, call.input(1).shape[1:3]), _zero_point(call)
-    )
+    window = conv_window.window_of(call, call.input(1).shape[1:3])
+    return sliding_row_window(call, window, _zero_point(call))
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w = (array.astype(np.float64) for array in arrays[:2])
-    sums = window_sums(
-        call, x - _zero_point(call), w - requantize.weight_zero_point(call)
-    )
-    return (reference_epilogue(call, sums),)
+    x = arrays[0].astype(np.float64) - _zero_point(call)
+    w = arrays[1].astype(np.float64) - requantize.weight_zero_point(call)
+    return (reference_epilogue(call, window_sums(call, x, w)),)
 
 
 def window_sums(call: OpCall, x: Array, w: Array) -> Array:
@@ -135,10 +129,8 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
         if call.numerics == "onnx" and not int16x8.is_int16x8(call):
             return requantize.apply_float32(call, acc)
         return int16x8.requantize_sums(requantization_of(call), acc, call.output.dtype)
-    biased = total + bias_of(call, "float32")
-    return requantize.apply_activation(
-        biased, call.attributes(ActivationAttrs).activation
-    )
+    activation = call.attributes(ActivationAttrs).activation
+    return requantize.apply_activation(total + bias_of(call, "float32"), activation)
 
 
 def _zero_point(call: OpCall) -> int:
@@ -174,24 +166,21 @@ def lower_convolution(
     def finish_float(total: ArithExpr, oc: ArithExpr) -> ArithExpr:
         return requantize.apply_activation(total + b.load(bias, [oc]), attrs.activation)
 
-    finish: Callable[[ArithExpr, ArithExpr], ArithExpr] = (
-        finish_float
-        if is_float
-        else int16x8.requantize_epilogue(
-            b, requantization_of(call), dtype, call.output.dtype
-        )
-    )
+    finish: Callable[[ArithExpr, ArithExpr], ArithExpr] = finish_float
+    if not is_float:
+        params = requantization_of(call)
+        finish = int16x8.requantize_epilogue(b, params, dtype, call.output.dtype)
     with (
         conv_window.output_positions(b, call.output.shape) as at,
         output_channels(call, b, channel_axis, lanes) as (first, ic),
     ):
         # Add floats in the reference kernel's order: subsequent hybrid layers round the
         # sum.
-        places = [first + lane if lane else first for lane in range(lanes)]
-        acc = [
-            b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
-            for oc in places
-        ]
+        places = [first, *(first + lane for lane in range(1, lanes))]
+        acc: list[Register] = []
+        for oc in places:
+            start = 0.0 if is_float else b.load(bias, [oc])
+            acc.append(b.register("acc", dtype, start))
         with taps(call, b, at) as (ky, kx, iy, ix), ExitStack() as loops:
             if ic is None:
                 ic = loops.enter_context(b.for_("ic", call.input(0).shape[3]))
@@ -199,9 +188,10 @@ def lower_convolution(
             x = x if is_float else x.cast(INT32) - zero_point
             x = b.let("x", x) if lanes > 1 else x
             for oc, register in zip(places, acc, strict=True):
-                w = b.load(
-                    weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc]
-                )
+                place: list[ArithExpr | int] = [0, ky, kx, oc]
+                if channel_axis == 0:
+                    place = [oc, ky, kx, ic]
+                w = b.load(weights, place)
                 w = w if is_float else w.cast(INT32) - weight_zero
                 register.add((x * w).cast(dtype))
         for oc, register in zip(places, acc, strict=True):
@@ -219,10 +209,9 @@ def output_channels(
     if channel_axis == 0:
         count = call.input(1).shape[0]
         with b.for_("oc", divide_up(count, lanes)) as oc:
-            yield (
-                b.let("first", minimum(oc * lanes, count - lanes)) if lanes > 1 else oc,
-                None,
-            )
+            if lanes > 1:
+                oc = b.let("first", minimum(oc * lanes, count - lanes))
+            yield oc, None
         return
     count = channel_multiplier_of(call)
     with b.for_("ic", call.input(0).shape[3]) as ic:
@@ -246,17 +235,16 @@ def infer_depthwise(call: OpCall) -> tuple[TensorType, ...]:
     x, w = call.input(0), call.input(1)
     if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[0] != 1:
         raise NotSupportedError(
-            "depthwise_conv2d without a four-dimensional input and weights of shape [1,"
-            " h, w, c]"
+            "depthwise_conv2d without a four-dimensional input and weights of shape "
+            "[1, h, w, c]"
         )
     if w.shape[3] % x.shape[3]:
         raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
     requantize.check_weights_and_bias(call, 3)
     if int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call):
         raise NotSupportedError("an int16 depthwise convolution with a 32-bit bias")
-    return (
-        TensorType(output_shape(call, w.shape[3]), x.dtype, call.output.quantization),
-    )
+    shape = output_shape(call, w.shape[3])
+    return (TensorType(shape, x.dtype, call.output.quantization),)
 
 
 def count_depthwise_macs(call: OpCall) -> int:

@@ -72,10 +72,8 @@ class WindowNd:
             taps, inputs = [], []
             for axis, out in enumerate(outputs):
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
-                position = (
-                    out * self.stride[axis] + k * self.step[axis] + self.first[axis]
-                )
-                i = b.let(f"p{axis}", position)
+                position = out * self.stride[axis] + k * self.step[axis]
+                i = b.let(f"p{axis}", position + self.first[axis])
                 spread, end = self.spread[axis], self.inputs[axis] * self.spread[axis]
                 if self._exceeds_input(axis):
                     stack.enter_context(b.if_(logical_and(i >= 0, i < end)))
@@ -91,10 +89,8 @@ class WindowNd:
 
     def _exceeds_input(self, axis: int) -> bool:
         positions = self.positions(axis, np.arange(self.size[axis]))
-        return bool(
-            positions.min() < 0
-            or positions.max() >= self.inputs[axis] * self.spread[axis]
-        )
+        end = self.inputs[axis] * self.spread[axis]
+        return bool(positions.min() < 0 or positions.max() >= end)
 
     def patches(
         self, x: Array, outside: float
@@ -103,6 +99,7 @@ class WindowNd:
 
         There is one element for each output.
         """
+        missing = np.asarray(outside, x.dtype)
         for tap in itertools.product(*map(range, self.size)):
             patch = x
             for axis, k in enumerate(tap):
@@ -111,9 +108,7 @@ class WindowNd:
                 patch = np.take(patch, np.where(inside, index, 0), axis=axis + 2)
                 shape = [1] * patch.ndim
                 shape[axis + 2] = len(index)
-                patch = np.where(
-                    inside.reshape(shape), patch, np.asarray(outside, patch.dtype)
-                )
+                patch = np.where(inside.reshape(shape), patch, missing)
             yield tap, patch
 
 
@@ -123,9 +118,8 @@ def window_of(call: OpCall, size: Sequence[int]) -> WindowNd:
     before, outputs = attrs.before, attrs.outputs
     inputs = call.input(0).shape[2:]
     rank = len(inputs)
-    if rank < 1 or any(
-        len(row) != rank for row in (size, stride, dilation, before, outputs)
-    ):
+    ranks = {len(row) for row in (size, stride, dilation, before, outputs)}
+    if rank < 1 or ranks != {rank}:
         raise NotSupportedError(f"window attributes that do not match {rank} axes")
     if min(*size, *stride, *dilation, *outputs) < 1:
         raise NotSupportedError("a window, stride, dilation or output below 1")
@@ -161,11 +155,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
             f"a convolution of {x.dtype.name} with {w.dtype.name} weights"
         )
     filters = _filters_per_group(call) * groups
-    fits = (x.shape[1], filters) == (
-        (w.shape[0], filters)
-        if _is_transposed(call)
-        else (w.shape[1] * groups, w.shape[0])
-    )
+    if _is_transposed(call):
+        fits = x.shape[1] == w.shape[0]
+    else:
+        fits = (x.shape[1], filters) == (w.shape[1] * groups, w.shape[0])
     if groups < 1 or x.shape[1] % groups or not fits:
         shape = "x".join(map(str, w.shape))
         raise NotSupportedError(
@@ -175,19 +168,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(
             f"{call.input(2).elements} bias elements for {filters} filters"
         )
-    return (
-        TensorType(
-            (x.shape[0], filters, *window_of(call, w.shape[2:]).outputs), x.dtype
-        ),
-    )
+    window = window_of(call, w.shape[2:])
+    return (TensorType((x.shape[0], filters, *window.outputs), x.dtype),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w, groups = (
-        arrays[0].astype(np.float64),
-        arrays[1],
-        call.attributes(ConvNdAttrs).groups,
-    )
+    x, w = arrays[0].astype(np.float64), arrays[1]
+    groups = call.attributes(ConvNdAttrs).groups
     n, count, filters = x.shape[0], x.shape[1] // groups, _filters_per_group(call)
     window = window_of(call, w.shape[2:])
     weights, product = w.reshape(groups, -1, *w.shape[1:]), "ngc...,gmc->ngm..."
@@ -198,12 +185,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         part = patch.reshape(n, groups, count, *window.outputs)
         at: tuple[EllipsisType | int, ...] = (..., *tap)
         total += np.einsum(product, part, weights[at])
-    bias = (
-        arrays[2].reshape(groups, filters, *(1,) * len(window.outputs))
-        if call.has_input(2)
-        else 0
-    )
-    return ((total + bias).reshape(call.output.shape).astype(call.output.dtype.np),)
+    if call.has_input(2):
+        total = total + arrays[2].reshape(groups, filters, *(1,) * len(window.outputs))
+    return (total.reshape(call.output.shape).astype(call.output.dtype.np),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -233,10 +217,8 @@ def infer_pool(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in _EXTREMES or element != types.get(kind):
         raise NotSupportedError(f"a {kind} pool of {x.dtype.name}")
     dtype = result_dtype(attrs.final or "a", [ArithExpr(tir.Var("a", element))])
-    window = _pool_window(call)
-    return (
-        TensorType((*x.shape[:2], *window.outputs), dtype, call.output.quantization),
-    )
+    shape = (*x.shape[:2], *_pool_window(call).outputs)
+    return (TensorType(shape, dtype, call.output.quantization),)
 
 
 def _pool_window(call: OpCall) -> WindowNd:
@@ -286,9 +268,8 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
             factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
     with b.loops("n c", x.shape[:2]) as (n, c), b.loops("o", window.outputs) as index:
         is_max = kind == "max"
-        acc = b.register(
-            "acc", x.dtype if is_max else FLOAT32, _least(x.dtype) if is_max else 0.0
-        )
+        dtype, start = (x.dtype, _least(x.dtype)) if is_max else (FLOAT32, 0.0)
+        acc = b.register("acc", dtype, start)
         with window.taps(b, index) as (_, positions):
             item = b.load(x, [n, c, *positions])
             if is_max:
@@ -297,8 +278,10 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
                 acc.add(lower_expression(b, attrs.term or "a", [item]))
         result = acc.value
         if factors:
-            pairs = zip(factors, index, strict=True)
-            result = result / reduce(mul, (b.load(table, [i]) for table, i in pairs))
+            counts_by_axis: list[ArithExpr] = []
+            for table, i in zip(factors, index, strict=True):
+                counts_by_axis.append(b.load(table, [i]))
+            result = result / reduce(mul, counts_by_axis)
         b.store(b.y, [n, c, *index], lower_expression(b, attrs.final or "a", [result]))
 
 
@@ -309,9 +292,7 @@ def _macs(call: OpCall) -> int:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    *(
-        OpDef(name, infer, reference, lower, macs=_macs)
-        for name in ("conv_nd", "conv_transpose_nd")
-    ),
+    OpDef("conv_nd", infer, reference, lower, macs=_macs),
+    OpDef("conv_transpose_nd", infer, reference, lower, macs=_macs),
     OpDef("pool_nd", infer_pool, reference_pool, lower_pool),
 )

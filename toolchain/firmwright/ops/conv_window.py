@@ -80,10 +80,8 @@ class ConvWindow:
     ) -> tuple[ArithExpr, ArithExpr]:
         k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")
         k = stack.enter_context(b.for_(k_name, self.size[axis]))
-        position = (
-            out * self.stride[axis] + k * self.dilation[axis] - self.padding[2 * axis]
-        )
-        i = b.let(i_name, position)
+        position = out * self.stride[axis] + k * self.dilation[axis]
+        i = b.let(i_name, position - self.padding[2 * axis])
         if self.guarded(axis):
             stack.enter_context(b.if_(logical_and(i >= 0, i < self.input_size[axis])))
         return k, i
@@ -119,10 +117,8 @@ def kernel_window(call: OpCall) -> ConvWindow:
 
 def check_window(window: ConvWindow) -> None:
     """Raise NotSupportedError if the window has no output position."""
-    if (
-        min(*window.stride, *window.dilation, *window.size) < 1
-        or min(window.padding) < 0
-    ):
+    least = min(*window.stride, *window.dilation, *window.size)
+    if least < 1 or min(window.padding) < 0:
         raise NotSupportedError(
             "a stride, dilation or kernel size below 1, or negative padding"
         )
@@ -143,14 +139,11 @@ def im2col(x: Array, window: ConvWindow, outside: float = 0) -> Array:
     margins = ((0, 0), (top, bottom), (left, right), (0, 0))
     padded = np.pad(x, margins, constant_values=outside)
     rows, cols = window.output_size(x.shape[1], x.shape[2])
-    taps = [
-        padded[
-            :,
-            ky * window.dilation[0] :: window.stride[0],
-            kx * window.dilation[1] :: window.stride[1],
-        ][:, :rows, :cols]
-        for ky in range(window.size[0])
-        for kx in range(window.size[1])
-    ]
+    down, right = window.stride
+    taps: list[Array] = []
+    for ky in range(window.size[0]):
+        for kx in range(window.size[1]):
+            y, x_first = ky * window.dilation[0], kx * window.dilation[1]
+            taps.append(padded[:, y::down, x_first::right][:, :rows, :cols])
     stacked: Array = np.concatenate(taps, axis=-1)
     return stacked

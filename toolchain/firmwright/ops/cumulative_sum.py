@@ -48,7 +48,8 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"a {call.op} of unequal shapes")
     if x.dtype == INT8:
         quants = map(per_tensor_quant, kinds)
-        if len({(quant.scale, quant.zero_point) for quant in quants}) > 1:
+        different = {(quant.scale, quant.zero_point) for quant in quants}
+        if len(different) > 1:
             raise NotSupportedError(
                 f"a {call.op} of inputs with different quantization"
             )
@@ -64,9 +65,8 @@ def _output_requantization(call: OpCall) -> Requantization:
 
 
 def _term(call: OpCall) -> SumTerm:
-    return SumTerm(
-        per_tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5)
-    )
+    zero_point = per_tensor_quant(call.input(0)).zero_point
+    return SumTerm(zero_point, *quantize_multiplier(0.5))
 
 
 def _initial_sum(call: OpCall) -> int:
@@ -75,9 +75,8 @@ def _initial_sum(call: OpCall) -> int:
 
 def _lower_term(call: OpCall, x: ArithExpr) -> ArithExpr:
     """Multiply by 2^19: the terms' factor is a half."""
-    return (x.cast(INT32) - per_tensor_quant(call.input(0)).zero_point) * (
-        1 << (_LEFT_SHIFT - 1)
-    )
+    offset = x.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
+    return offset * (1 << (_LEFT_SHIFT - 1))
 
 
 def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:
@@ -127,18 +126,21 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
 
 def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(CumulativeAttrs)
-    shape, axis, kind = call.input(0).shape, attrs.axis, call.input(0).dtype
-    before, count, after = (
-        math.prod(shape[:axis]),
-        shape[axis],
-        math.prod(shape[axis + 1 :]),
+    shape, axis, count = (
+        call.input(0).shape,
+        attrs.axis,
+        call.input(0).shape[attrs.axis],
     )
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     quantized, is_sum = _is_quantized(call), attrs.step == "add"
-    wide, join = INT32 if quantized else kind, operator.add if is_sum else operator.mul
+    wide = INT32 if quantized else call.input(0).dtype
+    join = operator.add if is_sum else operator.mul
     x, y = b.views("values sums", (before, count, after), b.input(0), b.y)
     with b.for_("outer", before) as outer, b.for_("inner", after) as inner:
         acc = b.register("acc", wide)
-        start = _initial_sum(call) if quantized else 0 if is_sum else 1
+        start = 0 if is_sum else 1
+        if quantized:
+            start = _initial_sum(call)
         acc.set(ArithExpr(immediate(start, wide)))
         with b.for_("k", count) as k:
             at = [outer, count - 1 - k if attrs.reverse else k, inner]
@@ -156,13 +158,16 @@ def _add_n_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
         terms = [_term(call).apply(x) for x in arrays]
         return (_to_output(call, np.asarray(sum(terms) + _initial_sum(call))),)
     wide = np.float64 if kind == FLOAT32 else np.int64
-    return (_to_output(call, np.asarray(sum(x.astype(wide) for x in arrays))),)
+    total = sum(x.astype(wide) for x in arrays)
+    return (_to_output(call, np.asarray(total)),)
 
 
 def _add_n_lower(call: OpCall, b: Kernel) -> None:
     quantized = call.input(0).dtype == INT8
     with loop_over_elements(b) as (values, store):
-        terms = [_lower_term(call, x) for x in values] if quantized else list(values)
+        terms = list(values)
+        if quantized:
+            terms = [_lower_term(call, x) for x in values]
         total, *others = terms
         if quantized and _initial_sum(call):
             others.append(ArithExpr(immediate(_initial_sum(call), INT32)))

@@ -75,10 +75,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     op = CUSTOM_OPS.for_call(call)
     if op is None:
-        what = (
-            f"the custom operator {call.attributes(CustomAttrs).name} has no numpy "
-            "reference."
-        )
+        name = call.attributes(CustomAttrs).name
+        what = f"the custom operator {name} has no numpy reference."
         hint = "define it with --custom-op FILE.py, or verify with --expect OUT.npz."
         raise UsageError(what, hint=hint)
     return op.reference(call, arrays)

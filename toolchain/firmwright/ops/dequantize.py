@@ -10,6 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.elementwise import lower_elementwise
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -33,9 +34,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     q = per_tensor_quant(call.input(0))
-    lower_elementwise(
-        b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale
-    )
+
+    def value(x: Sequence[ArithExpr]) -> ArithExpr:
+        return (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale
+
+    lower_elementwise(b, value)
 
 
 OPDEF = OpDef(

@@ -162,9 +162,8 @@ class _Bounds:
         half = np.int64(1) << (places - 1)
         reaches = (self.reaching * multiplier + half) >> places >= self.values
         misses = (self.below * multiplier + half) >> places < self.values
-        is_exact: Array = (
-            (reaches | ~self.is_reached) & (misses | ~self.is_missed)
-        ).all(axis=1)
+        holds = (reaches | ~self.is_reached) & (misses | ~self.is_missed)
+        is_exact: Array = holds.all(axis=1)
         return is_exact
 
     def interval(self, channel: int, right: int) -> tuple[int, int]:
@@ -190,10 +189,8 @@ class _Bounds:
             yield int(self.reaching[channel, place]), values[place] << right
         for place in np.flatnonzero(self.is_missed[channel]).tolist():
             # total * m + half <= bound - 1, so -total * m + half >= 1 - bound + 2 half
-            yield (
-                -int(self.below[channel, place]),
-                1 - (values[place] << right) + (1 << right),
-            )
+            bound = 1 - (values[place] << right) + (1 << right)
+            yield -int(self.below[channel, place]), bound
 
 
 def _least_sums(
@@ -204,9 +201,8 @@ def _least_sums(
     It is high + 1 if there is none.
     """
     shape = np.broadcast_shapes(factors.shape, values.shape)
-    below, reaching = (
-        np.broadcast_to(end, shape).copy() for end in (low - 1, high + 1)
-    )
+    below = np.broadcast_to(low - 1, shape).copy()
+    reaching = np.broadcast_to(high + 1, shape).copy()
     while (reaching - below > 1).any():
         middle = (below + reaching) >> 1
         is_there = definition(middle, factors) >= values

@@ -88,11 +88,8 @@ def quantize_array_onnx(values: Array) -> tuple[Array, np.float32, int]:
     low, high = values.min(), values.max()
     scale = np.float32(dynamic_scale(low, high))
     offset = int(np.rint(-np.minimum(low, np.float32(0)) / scale)) - 128
-    return (
-        np.clip(np.rint(values / scale) + offset, -128, 127).astype(np.int8),
-        scale,
-        offset,
-    )
+    steps = np.clip(np.rint(values / scale) + offset, -128, 127)
+    return steps.astype(np.int8), scale, offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +148,9 @@ def quantize_row(
 
     The scale that the result holds includes `weight_scale`, if that is given.
     """
-    passes = passes or QuantizePasses(
-        _find_max_magnitude, _find_min_max, _quantize_values
-    )
-    low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
+    passes = passes or _DEFAULT_PASSES
+    low, high = b.register("low", FLOAT32), b.register("high", FLOAT32)
+    scale = b.register("scale", FLOAT32)
     offset = b.register("offset", INT32) if asymmetric else None
     if offset is not None:
         passes.find_min_max(b, row, low, high)
@@ -174,8 +170,8 @@ def quantize_row(
 
 def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> QuantizedRow:
     """Emit the quantization of `row` to int8 in `target` by `quantize_array_onnx`."""
-    low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
-    offset = b.register("offset", INT32)
+    low, high = b.register("low", FLOAT32), b.register("high", FLOAT32)
+    scale, offset = b.register("scale", FLOAT32), b.register("offset", INT32)
     _find_min_max(b, row, low, high)
     ends = low.value, high.value
     scale.set(call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
@@ -184,9 +180,8 @@ def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> Quantized
     values = b.view("values", row.buffer, row.start, (row.size,))
     flat = b.view("flat", target, 0, (row.size,), access="w")
     with b.for_("i", row.size) as i:
-        steps = call_intrinsic(
-            "nearest_even", [b.load(values, [i]) / scale.value], INT32
-        )
+        quotient = b.load(values, [i]) / scale.value
+        steps = call_intrinsic("nearest_even", [quotient], INT32)
         shifted = maximum(minimum(steps + offset.value, INT8.max), INT8.min)
         b.store(flat, [i], shifted.cast(INT8))
     return QuantizedRow(scale, offset)
@@ -247,3 +242,6 @@ def _quantize_values(
     with b.unrolled("i", size, 4, 2) as i:
         steps = [b.load(values, [i]) * factor, 0 if offset is None else offset]
         b.store(flat, [i], call_intrinsic("nearest_int8", steps, INT32).cast(INT8))
+
+
+_DEFAULT_PASSES = QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
