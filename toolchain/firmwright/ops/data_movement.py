@@ -33,9 +33,8 @@ from firmwright.ops.strided_copy import (
 
 
 def _transposed_shape(call: OpCall) -> tuple[int, ...]:
-    return tuple(
-        call.input(0).shape[axis] for axis in call.attributes(TransposeAttrs).perm
-    )
+    shape, perm = call.input(0).shape, call.attributes(TransposeAttrs).perm
+    return tuple(shape[axis] for axis in perm)
 
 
 def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
@@ -79,8 +78,10 @@ def _slice_shape(call: OpCall) -> tuple[int, ...]:
 def _slice_copies(call: OpCall) -> Sequence[StridedCopy]:
     attrs = call.attributes(StridedSliceAttrs)
     strides = row_major_strides(call.input(0).shape)
-    steps = [a * b for a, b in zip(strides, attrs.strides, strict=True)]
-    first = sum(a * b for a, b in zip(strides, attrs.begin, strict=True))
+    first, steps = 0, []
+    for stride, step, begin in zip(strides, attrs.strides, attrs.begin, strict=True):
+        first += stride * begin
+        steps.append(stride * step)
     return [StridedCopy(copy_axes(attrs.counts, steps), first)]
 
 
@@ -88,9 +89,8 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     attrs, selected = call.attributes(StridedSliceAttrs), arrays[0]
     rows = zip(attrs.begin, attrs.strides, attrs.counts, strict=True)
     for axis, (first, step, count) in enumerate(rows):
-        selected = np.take(
-            selected, [first + step * k for k in range(count)], axis=axis
-        )
+        places = [first + step * k for k in range(count)]
+        selected = np.take(selected, places, axis=axis)
     return [selected.reshape(_slice_shape(call))]
 
 
@@ -101,15 +101,12 @@ def _split_shapes(call: OpCall) -> list[tuple[int, ...]]:
 
 
 def _split_copies(call: OpCall) -> Sequence[StridedCopy]:
-    strides, axis = (
-        row_major_strides(call.input(0).shape),
-        call.attributes(AxisAttrs).axis,
-    )
+    strides = row_major_strides(call.input(0).shape)
+    axis = call.attributes(AxisAttrs).axis
     first, copies = 0, []
     for result, shape in enumerate(_split_shapes(call)):
-        copies.append(
-            StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result)
-        )
+        axes = copy_axes(shape, strides)
+        copies.append(StridedCopy(axes, first * strides[axis], result=result))
         first += shape[axis]
     return copies
 
@@ -122,22 +119,25 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _pack_shape(call: OpCall) -> tuple[int, ...]:
     axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
-    if any(kind is None or kind.shape != shape for kind in call.inputs) or axis > len(
-        shape
-    ):
+    is_equal = all(kind is not None and kind.shape == shape for kind in call.inputs)
+    if not is_equal or axis > len(shape):
         raise NotSupportedError("inputs of different shapes")
     return (*shape[:axis], len(call.inputs), *shape[axis:])
+
+
+def _other_strides(strides: Sequence[int], axis: int) -> list[int]:
+    return [stride for k, stride in enumerate(strides) if k != axis]
 
 
 def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
     axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
     strides = row_major_strides(_pack_shape(call))
-    others = [stride for k, stride in enumerate(strides) if k != axis]
+    others = _other_strides(strides, axis)
     axes = tuple(map(CopyAxis, shape, row_major_strides(shape), others))
-    return [
-        StridedCopy(axes, 0, source * strides[axis], source=source)
-        for source in range(len(call.inputs))
-    ]
+    copies: list[StridedCopy] = []
+    for source in range(len(call.inputs)):
+        copies.append(StridedCopy(axes, 0, source * strides[axis], source=source))
+    return copies
 
 
 def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
@@ -146,15 +146,14 @@ def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
 
 
 def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
-    axis, strides = (
-        call.attributes(AxisAttrs).axis,
-        row_major_strides(call.input(0).shape),
-    )
-    others = [stride for k, stride in enumerate(strides) if k != axis]
-    return [
-        StridedCopy(copy_axes(shape, others), result * strides[axis], result=result)
-        for result, shape in enumerate(_unpack_shapes(call))
-    ]
+    axis = call.attributes(AxisAttrs).axis
+    strides = row_major_strides(call.input(0).shape)
+    others = _other_strides(strides, axis)
+    copies: list[StridedCopy] = []
+    for result, shape in enumerate(_unpack_shapes(call)):
+        axes = copy_axes(shape, others)
+        copies.append(StridedCopy(axes, result * strides[axis], result=result))
+    return copies
 
 
 def _gather_shape(call: OpCall) -> tuple[int, ...]:
@@ -200,9 +199,10 @@ def _tile_shape(call: OpCall) -> tuple[int, ...]:
 def _aligned_shape(call: OpCall) -> tuple[int, ...]:
     shape, target = call.input(0).shape, call.attributes(BroadcastAttrs).shape
     aligned = (1,) * (len(target) - len(shape)) + tuple(shape)
-    if len(aligned) != len(target) or any(
-        a not in (1, n) for a, n in zip(aligned, target, strict=True)
-    ):
+    fits = len(aligned) == len(target)
+    for a, n in zip(aligned, target, strict=False):
+        fits = fits and a in (1, n)
+    if not fits:
         raise NotSupportedError(f"{list(shape)} cannot be broadcast to {list(target)}")
     return aligned
 
@@ -214,10 +214,9 @@ def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
 
 def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
     aligned = _aligned_shape(call)
-    strides = [
-        0 if n == 1 else s
-        for n, s in zip(aligned, row_major_strides(aligned), strict=True)
-    ]
+    strides: list[int] = []
+    for n, stride in zip(aligned, row_major_strides(aligned), strict=True):
+        strides.append(0 if n == 1 else stride)
     return [StridedCopy(copy_axes(call.attributes(BroadcastAttrs).shape, strides))]
 
 
@@ -232,7 +231,9 @@ def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
     shape, axes = call.input(0).shape, call.attributes(ReverseAttrs).axes
     strides = row_major_strides(shape)
     first = sum((shape[axis] - 1) * strides[axis] for axis in axes)
-    steps = [-stride if axis in axes else stride for axis, stride in enumerate(strides)]
+    steps = list(strides)
+    for axis in set(axes):
+        steps[axis] = -steps[axis]
     return [StridedCopy(copy_axes(shape, steps), first)]
 
 

@@ -78,32 +78,30 @@ def loop_over_elements(
     loops = broadcast_loops([source.shape for source in sources], b.y.shape)
 
     def flat(
-        index: int | None, x: tir.Buffer, name: str, access: tir.AccessMode
+        extents: Sequence[int], x: tir.Buffer, name: str, access: tir.AccessMode
     ) -> tir.Buffer:
-        extents = [
-            extent for extent, moving in loops if index is None or index in moving
-        ]
         if extents and tuple(extents) == x.shape:
             return x
         return b.view(name, x, 0, extents or [1], access=access)
 
     with ExitStack() as stack:
-        flat_sources = [
-            flat(index, x, f"in{index}", "r") for index, x in enumerate(sources)
-        ]
-        result = flat(None, b.y, "out", "w")
-        at = [
-            stack.enter_context(b.for_(f"i{depth}", extent))
-            for depth, (extent, _) in enumerate(loops[:-1])
-        ]
+        flat_sources: list[tir.Buffer] = []
+        for index, x in enumerate(sources):
+            extents = [extent for extent, moving in loops if index in moving]
+            flat_sources.append(flat(extents, x, f"in{index}", "r"))
+        result = flat([extent for extent, _ in loops], b.y, "out", "w")
+        at: list[ArithExpr] = []
+        for depth, (extent, _) in enumerate(loops[:-1]):
+            at.append(stack.enter_context(b.for_(f"i{depth}", extent)))
         name, extent = "i" if len(loops) == 1 else f"i{len(loops) - 1}", loops[-1][0]
         last = b.unrolled(name, extent, *factors) if factors else b.for_(name, extent)
         at.append(stack.enter_context(last))
-        values = []
+        values: list[ArithExpr] = []
         for index, source in enumerate(flat_sources):
-            place = [
-                i for i, (_, moving) in zip(at, loops, strict=True) if index in moving
-            ]
+            place: list[ArithExpr | int] = []
+            for i, (_, moving) in zip(at, loops, strict=True):
+                if index in moving:
+                    place.append(i)
             values.append(b.load(source, place or [0]))
         yield values, lambda value: b.store(result, at, value)
 
@@ -179,9 +177,8 @@ def subtract_zero_points(call: OpCall, *values: ArrayOrExpr) -> tuple[ArrayOrExp
 def choose(condition: ArrayOrExpr, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
     """Return `a` where the condition holds, else `b`: int32 expressions or arrays."""
     if isinstance(condition, ArithExpr):
-        return select(
-            condition, *(ArithExpr(as_expr(value, INT32)) for value in (a, b))
-        )
+        chosen, other = as_expr(a, INT32), as_expr(b, INT32)
+        return select(condition, ArithExpr(chosen), ArithExpr(other))
     return np.where(condition, a, b)
 
 

@@ -120,19 +120,20 @@ def product_requantization(call: OpCall) -> Requantization:
 
 def _product(call: OpCall, a: Array, b: Array) -> Array:
     if has_zero_scale(call):
-        return product_requantization(call).apply(
-            a.astype(np.int64) * 0 * b, call.output.dtype
-        )
-    left, right = elementwise.subtract_zero_points(call, a, b)
-    return product_requantization(call).apply(left * right, call.output.dtype)
+        product = a.astype(np.int64) * 0 * b
+    else:
+        left, right = elementwise.subtract_zero_points(call, a, b)
+        product = left * right
+    return product_requantization(call).apply(product, call.output.dtype)
 
 
 def _lower_product(call: OpCall, b: Kernel) -> None:
     params = product_requantization(call)
     with elementwise.loop_over_elements(b) as (values, store):
         if has_zero_scale(call):
-            first, second = (value.cast(INT32) for value in values)
-            store(params.lower(first * second, call.output.dtype))
+            first, second = values
+            product = first.cast(INT32) * second.cast(INT32)
+            store(params.lower(product, call.output.dtype))
             return
         left, right = elementwise.subtract_zero_points(call, *values)
         store(params.lower(left * right, call.output.dtype))
@@ -156,16 +157,13 @@ def _quotient_requantization(call: OpCall) -> Requantization:
 def _quotient(call: OpCall, a: Array, b: Array) -> Array:
     params = _quotient_requantization(call)
     dividend, divisor = elementwise.subtract_zero_points(call, a, b)
-    dividend, size = (
-        np.where(divisor < 0, -dividend, dividend),
-        np.maximum(np.abs(divisor), 1),
-    )
+    dividend = np.where(divisor < 0, -dividend, dividend)
+    size = np.maximum(np.abs(divisor), 1)
     lead = leading_zeros(size).astype(np.int64)
     # A positive value can be shifted left by one less than its leading zeros; 0 counts
     # as 1.
-    left = leading_zeros(
-        np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1)
-    )
+    doubled = np.where(dividend < 0, -2 * dividend - 1, 2 * dividend)
+    left = leading_zeros(np.maximum(doubled, 1))
     left = np.minimum(left.astype(np.int64), _MAX_LEFT_SHIFT)
     whole = multiply_by_quantized_multiplier(
         dividend, reciprocal(size, lead), left, Rounding.TWICE
@@ -174,9 +172,8 @@ def _quotient(call: OpCall, a: Array, b: Array) -> Array:
     scaled = multiply_by_quantized_multiplier(
         whole, params.multipliers[0], shift, Rounding.TWICE
     )
-    return np.asarray(
-        np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max)
-    )
+    shifted = scaled + params.zero_point
+    return np.asarray(np.clip(shifted, params.clamp_min, params.clamp_max))
 
 
 def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
@@ -188,9 +185,8 @@ def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     left = minimum(intrinsic("clz", [spread], INT32), _MAX_LEFT_SHIFT)
     inverse = intrinsic("reciprocal", [size, lead], INT32)
     whole = intrinsic("requantize_twice", [dividend, inverse, left], INT32)
-    shift = minimum(
-        maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MAX_LEFT_SHIFT
-    )
+    free_shift = lead - left + (params.shifts[0] - 31)
+    shift = minimum(maximum(free_shift, MIN_SHIFT), _MAX_LEFT_SHIFT)
     scaled = intrinsic("requantize_twice", [whole, params.multipliers[0], shift], INT32)
     bounds = params.clamp_min, params.clamp_max
     return requantize.clamp(scaled + params.zero_point, *bounds, call.output.dtype)
@@ -230,9 +226,8 @@ def _lower_floor_mod_f32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def _integer(function: ArrayFunction) -> Callable[[OpCall, Array, Array], Array]:
     def run(call: OpCall, a: Array, b: Array) -> Array:
         divisor = np.where(b == 0, 1, b.astype(np.int64))
-        return np.asarray(function(a.astype(np.int64), divisor)).astype(
-            call.output.dtype.np
-        )
+        result = np.asarray(function(a.astype(np.int64), divisor))
+        return result.astype(call.output.dtype.np)
 
     return run
 
@@ -249,9 +244,12 @@ def _right_shift(call: OpCall, a: Array, b: Array) -> Array:
 
 def _lower_right_shift(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     kind = call.output.dtype
-    return (a.cast(INT32) >> minimum(maximum(b.cast(INT32), 0), kind.bits - 1)).cast(
-        kind
-    )
+    count = minimum(maximum(b.cast(INT32), 0), kind.bits - 1)
+    return (a.cast(INT32) >> count).cast(kind)
+
+
+def _xor(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(call.output.dtype)
 
 
 _CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
@@ -262,17 +260,18 @@ def _arithmetic_op(
     name: str, function: ArithmeticFunction, quantized: Iterable[ElementwiseKernel]
 ) -> OpDef:
     int8, int16 = quantized
+
+    def reference_int32(call: OpCall, a: Array, b: Array) -> Array:
+        return function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32)
+
+    def lower_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        return function(a.cast(UINT32), b.cast(UINT32)).cast(INT32)
+
     return binary_op(
         name,
         int8=int8,
         int16=int16,
-        int32=compute_elements(
-            lambda call, a, b: function(
-                a.astype(np.uint32), b.astype(np.uint32)
-            ).astype(np.int32),
-            lambda call, a, b: function(a.cast(UINT32), b.cast(UINT32)).cast(INT32),
-            _check_no_activation,
-        ),
+        int32=compute_elements(reference_int32, lower_int32, _check_no_activation),
         float32=_activated_float32(function),
     )
 
@@ -339,15 +338,7 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "bitwise_xor",
         "litert",
-        **dict.fromkeys(
-            _BITS,
-            compute_elements(
-                lambda call, a, b: a ^ b,
-                lambda call, a, b: binary_expr(
-                    "xor", a.cast(INT32), b.cast(INT32)
-                ).cast(call.output.dtype),
-            ),
-        ),
+        **dict.fromkeys(_BITS, compute_elements(lambda call, a, b: a ^ b, _xor)),
     ),
     binary_op(
         "right_shift",

@@ -55,8 +55,12 @@ def _quantized(call: OpCall) -> None:
 
 
 def _check_same_quantization(call: OpCall) -> None:
-    quants = [kind.quantization for kind in (call.input(0), call.input(1), call.output)]
-    if len({(q.scales, q.zero_points) for q in quants if q is not None}) > 1:
+    different: set[tuple[tuple[float, ...], tuple[int, ...]]] = set()
+    for kind in (call.input(0), call.input(1), call.output):
+        if kind.quantization is not None:
+            quant = kind.quantization
+            different.add((quant.scales, quant.zero_points))
+    if len(different) > 1:
         raise NotSupportedError("inputs and output with different quantization")
 
 
@@ -82,7 +86,8 @@ _COMPARED_BITS = 8
 
 def _check_scales_below_one(call: OpCall) -> None:
     _quantized(call)
-    if max(per_tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
+    first, second = per_tensor_quant(call.input(0)), per_tensor_quant(call.input(1))
+    if max(first.scale, second.scale) >= 1:
         raise NotSupportedError(
             "a comparison of quantized values with a scale of 1 or more"
         )
@@ -92,12 +97,11 @@ def _comparison(
     op: tir.BinaryOp, pick: ArrayFunction
 ) -> Mapping[str, ElementwiseKernel]:
     def compared(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> list[ArrayOrExpr]:
-        return [
-            _scaled(
-                x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale
-            )
-            for index, x in enumerate(subtract_zero_points(call, a, b))
-        ]
+        scaled: list[ArrayOrExpr] = []
+        for index, x in enumerate(subtract_zero_points(call, a, b)):
+            scale = per_tensor_quant(call.input(index)).scale
+            scaled.append(_scaled(x * (1 << _COMPARED_BITS), scale))
+        return scaled
 
     unquantized = _logical(op, pick)
     scaled = compute_elements(
@@ -123,17 +127,12 @@ def _square_factors(call: OpCall) -> tuple[float, float, float]:
 def _squared_quantized(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
     first, second, last = _square_factors(call)
     kind = call.output.dtype
-    left, right = (
-        _scaled(x * (1 << _SQUARED_BITS[kind]), factor)
-        for x, factor in zip(
-            subtract_zero_points(call, a, b), (first, second), strict=True
-        )
-    )
-    total = (
-        _scaled(_squared(call, left, right), last)
-        + per_tensor_quant(call.output).zero_point
-    )
-    return clamp(total, kind.min, kind.max, kind)
+    a, b = subtract_zero_points(call, a, b)
+    left = _scaled(a * (1 << _SQUARED_BITS[kind]), first)
+    right = _scaled(b * (1 << _SQUARED_BITS[kind]), second)
+    total = _scaled(_squared(call, left, right), last)
+    zero_point = per_tensor_quant(call.output).zero_point
+    return clamp(total + zero_point, kind.min, kind.max, kind)
 
 
 def _squared(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
@@ -155,9 +154,8 @@ def _prelu_int8(call: OpCall, x: ArrayOrExpr, alpha: ArrayOrExpr) -> ArrayOrExpr
     value, slope = subtract_zero_points(call, x, alpha)
     above, below = _prelu_factors(call)
     scaled = choose(value >= 0, _scaled(value, above), _scaled(value * slope, below))
-    return clamp(
-        scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8
-    )
+    zero_point = per_tensor_quant(call.output).zero_point
+    return clamp(scaled + zero_point, INT8.min, INT8.max, INT8)
 
 
 _COMPARISONS: tuple[tuple[str, tir.BinaryOp, ArrayFunction], ...] = (

@@ -52,10 +52,10 @@ _EXTRA_BITS = 20
 
 def _root_requant(call: OpCall) -> Requantization:
     """Return the requantization of 2^20 / sqrt(raw input) to the output's scale."""
-    x, y = (np.float32(per_tensor_quant(t).scale) for t in (call.input(0), call.output))
-    params = make_requantization(
-        [1 / float(np.sqrt(x) * y)], Rounding.TWICE, call.output, "none"
-    )
+    x = np.float32(per_tensor_quant(call.input(0)).scale)
+    y = np.float32(per_tensor_quant(call.output).scale)
+    factor = 1 / float(np.sqrt(x) * y)
+    params = make_requantization([factor], Rounding.TWICE, call.output, "none")
     return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))
 
 
@@ -68,53 +68,43 @@ def _rsqrt_of_table(call: OpCall, real: Array) -> Array:
 def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
     value = x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     shift = inverse_root_shift(value).astype(np.int64) + _EXTRA_BITS
-    root = multiply_by_quantized_multiplier(
-        1, inverse_root(value), shift, Rounding.TWICE
-    )
-    scaled = _root_requant(call).apply(root, call.output.dtype)
-    return np.where(value > 0, scaled, call.output.dtype.max).astype(
-        call.output.dtype.np
-    )
+    factor = inverse_root(value)
+    root = multiply_by_quantized_multiplier(1, factor, shift, Rounding.TWICE)
+    kind = call.output.dtype
+    scaled = _root_requant(call).apply(root, kind)
+    return np.where(value > 0, scaled, kind.max).astype(kind.np)
 
 
 def _lower_rsqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     value = maximum(x.cast(INT32), 1)
     factor = intrinsic("inverse_root", [value], INT32)
     shift = intrinsic("inverse_root_shift", [value], INT32) + _EXTRA_BITS
-    root = intrinsic(
-        "requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32
-    )
+    one = ArithExpr(immediate(1, INT32))
+    root = intrinsic("requantize_twice", [one, factor, shift], INT32)
     scaled = _root_requant(call).lower(root, INT16)
     return select(x > 0, scaled, ArithExpr(immediate(INT16.max, INT16)))
 
 
 def _sqrt_quantized(call: OpCall, x: Array) -> Array:
-    quant, kind = per_tensor_quant(call.output), call.output.dtype
-    value = np.maximum(
-        x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point, 0
-    )
-    real = np.sqrt(
-        value.astype(np.float32) * np.float32(per_tensor_quant(call.input(0)).scale)
-    )
-    whole = (
-        np.trunc(real / np.float32(quant.scale)).astype(np.float64) + quant.zero_point
-    )
+    x_quant, quant = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+    kind = call.output.dtype
+    value = np.maximum(x.astype(np.int64) - x_quant.zero_point, 0)
+    real = np.sqrt(value.astype(np.float32) * np.float32(x_quant.scale))
+    steps = np.trunc(real / np.float32(quant.scale))
+    whole = steps.astype(np.float64) + quant.zero_point
     return np.asarray(np.clip(whole, kind.min, kind.max), kind.np)
 
 
 def _lower_sqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
-    real = (
-        maximum(x.cast(INT32), 0).cast(FLOAT32) * per_tensor_quant(call.input(0)).scale
-    )
+    scale = per_tensor_quant(call.input(0)).scale
+    real = maximum(x.cast(INT32), 0).cast(FLOAT32) * scale
     steps = libm_function("sqrt")(real) / per_tensor_quant(call.output).scale
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
 
 
 def _abs_requant(call: OpCall) -> Requantization:
-    x, y = (
-        np.float32(per_tensor_quant(kind).scale)
-        for kind in (call.input(0), call.output)
-    )
+    x = np.float32(per_tensor_quant(call.input(0)).scale)
+    y = np.float32(per_tensor_quant(call.output).scale)
     return make_requantization([float(x / y)], Rounding.TWICE, call.output, "none")
 
 
@@ -137,14 +127,19 @@ def _negative(x: ArithExpr) -> ArithExpr:
 
 
 def _sign(x: ArithExpr) -> ArithExpr:
-    one = 1.0 if x.expr.dtype == FLOAT32 else 1
-    return (x > _zero(x)).cast(x.expr.dtype) * one - (x < _zero(x)).cast(
-        x.expr.dtype
-    ) * one
+    kind = x.expr.dtype
+    one = 1.0 if kind == FLOAT32 else 1
+    is_positive, is_negative = x > _zero(x), x < _zero(x)
+    return is_positive.cast(kind) * one - is_negative.cast(kind) * one
 
 
 def _zero(x: ArithExpr) -> ArithExpr:
     return ArithExpr(immediate(0, x.expr.dtype))
+
+
+def _wrapping_negative(x: ArithExpr) -> ArithExpr:
+    """Negate as LiteRT does; the minimum of the type maps to itself."""
+    return (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype)
 
 
 def _whole(
@@ -213,16 +208,7 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     unary_op(
         "neg",
-        **dict.fromkeys(
-            ("int8", "int16"),
-            _whole(
-                # As LiteRT negates the raw value, the minimum maps to itself.
-                np.negative,
-                lambda x: (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(
-                    x.expr.dtype
-                ),
-            ),
-        ),
+        **dict.fromkeys(("int8", "int16"), _whole(np.negative, _wrapping_negative)),
         int32=_whole(np.negative, _negative),
         float32=compute_float32(np.negative, _negative),
     ),

@@ -91,14 +91,11 @@ def permuted_elements(b: Kernel) -> Iterator[ElementLoop]:
     with ExitStack() as stack:
         for axis, n in enumerate(shape):
             index[axis] = stack.enter_context(b.for_(f"i{axis}", n)) if n > 1 else 0
-        values = [
-            load_element(b, b.input(number), perm, index, len(shape))
-            for number, perm in enumerate(input_permutations(b.call))
-        ]
-        yield (
-            values,
-            lambda value: b.store(b.y, [index[k] for k in range(len(shape))], value),
-        )
+        values: list[ArithExpr] = []
+        for number, perm in enumerate(input_permutations(b.call)):
+            values.append(load_element(b, b.input(number), perm, index, len(shape)))
+        at = list(index.values())
+        yield values, lambda value: b.store(b.y, at, value)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -108,9 +105,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     shape: tuple[int, ...] = ()
     for kind, perm in zip(kinds, input_permutations(call), strict=True):
         shape = broadcast_shape(shape, tuple(kind.shape[axis] for axis in perm))
-    variables = [
-        ArithExpr(tir.Var(n, x.dtype)) for n, x in zip(INPUT_NAMES, kinds, strict=False)
-    ]
+    variables: list[ArithExpr] = []
+    for name, kind in zip(INPUT_NAMES, kinds, strict=False):
+        variables.append(ArithExpr(tir.Var(name, kind.dtype)))
     dtype = result_dtype(call.attributes(ExpressionAttrs).formula, variables)
     return (TensorType(shape, dtype, call.output.quantization),)
 
@@ -163,10 +160,9 @@ def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
     unreduced, axes, step = unreduced_type(call), attrs.axes, attrs.step
     if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
-    if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
-        raise NotSupportedError(
-            f"axes {list(axes)} of {len(unreduced.shape)} dimensions"
-        )
+    rank = len(unreduced.shape)
+    if not all(0 <= axis < rank for axis in axes):
+        raise NotSupportedError(f"axes {list(axes)} of {rank} dimensions")
     shape = reduced_shape(unreduced.shape, axes, attrs.keep_dims)
     return (TensorType(shape, unreduced.dtype),)
 
@@ -175,20 +171,16 @@ def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
     """Return the reduced values; floats are computed in double."""
     attrs = call.attributes(ReductionAttrs)
     unreduced, permuted = unreduced_type(call), permuted_arrays(call, arrays)
-    values = np.broadcast_to(
-        evaluate_in_numpy(attrs.formula, permuted), unreduced.shape
-    )
+    computed = evaluate_in_numpy(attrs.formula, permuted)
+    values = np.broadcast_to(computed, unreduced.shape)
     if unreduced.dtype.is_float:
         values = values.astype(np.float64)
+    _, step = _STEPS[attrs.step]
+    start = _neutral_element(attrs.step, unreduced.dtype)
     with np.errstate(all="ignore"):
-        reduced = _STEPS[attrs.step][1].reduce(
-            values,
-            axis=attrs.axes,
-            initial=_neutral_element(attrs.step, unreduced.dtype),
-        )
-        return (
-            np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),
-        )
+        reduced = np.asarray(step.reduce(values, axis=attrs.axes, initial=start))
+        narrow = reduced.astype(unreduced.dtype.np)
+        return (narrow.reshape(call.output.shape),)
 
 
 def lower_reduction(call: OpCall, b: Kernel) -> None:
@@ -203,21 +195,18 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
     The last block of an axis overlaps its predecessor.
     """
     attrs = call.attributes(ReductionAttrs)
-    kind, step = unreduced_type(call), attrs.step
-    places = [
-        dict(zip(sizes, at, strict=True)) for at in product(*map(range, sizes.values()))
-    ]
+    kind, (step, _) = unreduced_type(call), _STEPS[attrs.step]
+    places: list[dict[int, int]] = []
+    for offsets in product(*map(range, sizes.values())):
+        places.append(dict(zip(sizes, offsets, strict=True)))
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
         for axis, n in enumerate(kind.shape):
             if axis not in attrs.axes:
-                index[axis] = outer.enter_context(
-                    _block(b, axis, n, sizes.get(axis, 1))
-                )
-        acc = [
-            b.register("acc", kind.dtype, _neutral_element(step, kind.dtype))
-            for _ in places
-        ]
+                block = _block(b, axis, n, sizes.get(axis, 1))
+                index[axis] = outer.enter_context(block)
+        start = _neutral_element(attrs.step, kind.dtype)
+        acc = [b.register("acc", kind.dtype, start) for _ in places]
         with ExitStack() as inner:
             for axis in attrs.axes:
                 n = kind.shape[axis]
@@ -227,19 +216,14 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
                 values, at = [], _moved(index, place)
                 for number, perm in enumerate(input_permutations(call)):
                     element = load_element(b, b.input(number), perm, at, len(at))
-                    if (number, element.expr) not in loads:
-                        loads[number, element.expr] = b.let(
-                            INPUT_NAMES[number], element
-                        )
-                    values.append(loads[number, element.expr])
+                    key = number, element.expr
+                    if key not in loads:
+                        loads[key] = b.let(INPUT_NAMES[number], element)
+                    values.append(loads[key])
                 value = evaluate(attrs.formula, values, TirAlgebra(b.let))
-                register.set(binary_expr(_STEPS[step][0], register.value, value))
+                register.set(binary_expr(step, register.value, value))
         for register, place in zip(acc, places, strict=True):
-            b.store(
-                b.y,
-                output_index(call.attributes(ReductionAttrs), _moved(index, place)),
-                register.value,
-            )
+            b.store(b.y, output_index(attrs, _moved(index, place)), register.value)
 
 
 @contextmanager
@@ -254,9 +238,10 @@ def _block(b: Kernel, axis: int, n: int, size: int) -> Iterator[ArithExpr | int]
 def _moved(
     index: Mapping[int, ArithExpr | int], place: Mapping[int, int]
 ) -> dict[int, ArithExpr | int]:
-    return {
-        axis: i + place[axis] if place.get(axis) else i for axis, i in index.items()
-    }
+    moved: dict[int, ArithExpr | int] = {}
+    for axis, i in index.items():
+        moved[axis] = i + place[axis] if place.get(axis) else i
+    return moved
 
 
 def _reduction_macs(call: OpCall) -> int:

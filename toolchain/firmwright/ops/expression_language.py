@@ -91,11 +91,11 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
         raise InternalError(f"invalid expression: {text!r}") from error
     assigned: list[tuple[str, ast.expr]] = []
     for statement in body[:-1]:
-        if not isinstance(statement, ast.Assign) or not isinstance(
-            statement.targets[0], ast.Name
-        ):
-            raise InternalError(f"expected an assignment in {text!r}")
-        assigned.append((statement.targets[0].id, statement.value))
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
+                assigned.append((name, value))
+            case _:
+                raise InternalError(f"expected an assignment in {text!r}")
     if not body or not isinstance(body[-1], ast.Expr):
         raise InternalError(f"expected a value at the end of {text!r}")
     return tuple(assigned), body[-1].value
@@ -233,9 +233,9 @@ def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Arit
 
     bound = [let(name, value) for name, value in zip(INPUT_NAMES, inputs, strict=False)]
     result = evaluate(text, bound, TirAlgebra(let))
-    return (
-        result if isinstance(result, ArithExpr) else ArithExpr(as_expr(result, FLOAT32))
-    )
+    if isinstance(result, ArithExpr):
+        return result
+    return ArithExpr(as_expr(result, FLOAT32))
 
 
 def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
@@ -311,19 +311,17 @@ _NUMPY: Mapping[str, Callable[[Array, Array], Array]] = {
 
 def _truncating_quotient(a: Array, b: Array) -> Array:
     quotient = a // b
-    inexact = quotient * b != a
-    return np.asarray(
-        np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient), a.dtype
-    )
+    is_inexact = quotient * b != a
+    is_rounded_down = is_inexact & ((a < 0) != (b < 0))
+    return np.asarray(np.where(is_rounded_down, quotient + 1, quotient), a.dtype)
 
 
 def _to_common_dtype(a: Array | Number, b: Array | Number) -> tuple[Array, Array]:
     """Convert literals to arrays, of the other operand's type if that is an array."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
-            kind = (
-                FLOAT32.np if isinstance(a, float) or isinstance(b, float) else INT64.np
-            )
+            has_float = isinstance(a, float) or isinstance(b, float)
+            kind = FLOAT32.np if has_float else INT64.np
             return np.asarray(a, kind), np.asarray(b, kind)
         return np.asarray(a, np.asarray(b).dtype), b
     if isinstance(b, bool | int | float):
@@ -382,12 +380,11 @@ def compose_expressions(
     reserved: set[str] = set()
     inner = substitute_names(first, {**first_names, **fresh(first, reserved)})
     *before, value = inner.split("; ")
-    uses = [
-        n
-        for n in ast.walk(ast.parse(second))
-        if isinstance(n, ast.Name) and n.id == place
-    ]
-    needs_name = len(uses) > 1 or bool(parse(second)[0])
+    uses = 0
+    for node in ast.walk(ast.parse(second)):
+        if isinstance(node, ast.Name) and node.id == place:
+            uses += 1
+    needs_name = uses > 1 or bool(parse(second)[0])
     result = f"({value})"
     if needs_name:
         result = "part"
@@ -397,7 +394,6 @@ def compose_expressions(
             result = f"part_{count}"
         reserved.add(result)
         before.append(f"{result} = {value}")
-    outer = substitute_names(
-        second, {**second_names, **fresh(second, reserved), place: result}
-    )
+    outer_names = {**second_names, **fresh(second, reserved), place: result}
+    outer = substitute_names(second, outer_names)
     return "; ".join([*before, outer])

@@ -10,7 +10,6 @@ Frontends fit the coefficients (attributes) to a definition in floats
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 
 import numpy as np
 
@@ -35,10 +34,10 @@ from firmwright.ops.row_windows import elementwise_row_window
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    kinds = [call.input(index) for index in range(2)]
-    if {kind.dtype for kind in (*kinds, call.output)} != {INT8}:
+    a, b = call.input(0), call.input(1)
+    if not a.dtype == b.dtype == call.output.dtype == INT8:
         raise NotSupportedError(f"a {call.op} of other tensors than int8")
-    shape = reduce(broadcast_shape, (kind.shape for kind in kinds))
+    shape = broadcast_shape(a.shape, b.shape)
     return (TensorType(shape, INT8, call.output.quantization),)
 
 
@@ -79,9 +78,8 @@ def fitted_product(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower_fitted_product(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(FittedProductAttrs)
-    multiplier, addend = (
-        ArithExpr(immediate(value, INT64)) for value in (attrs.multiplier, attrs.addend)
-    )
+    multiplier = ArithExpr(immediate(attrs.multiplier, INT64))
+    addend = ArithExpr(immediate(attrs.addend, INT64))
     with loop_over_elements(b) as (values, store):
         left, right = subtract_zero_points(call, *values)
         v = b.let("v", (left * right).cast(INT64) * multiplier + addend)
