@@ -67,9 +67,8 @@ def logistic(a: Array, integer_bits: int) -> Array:
 
 def tanh(a: Array, integer_bits: int) -> Array:
     power = exp_on_negative_values(-np.abs(a), integer_bits + 1)
-    positive = np.clip(
-        (two_over_one_plus(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX
-    )
+    quotient = two_over_one_plus(power) - (1 << 29)
+    positive = np.clip(quotient << 2, -INT32_MAX - 1, INT32_MAX)
     return np.where(a == 0, 0, np.where(a > 0, positive, -positive))
 
 
@@ -164,9 +163,8 @@ def inverse_root(x: Array) -> Array:
     y = np.full(np.shape(value), _RSQRT_ONE, np.int64)
     for _ in range(_RSQRT_STEPS):
         cube = _saturate32(high_mul(high_mul(y, y), y) << 6)
-        y = _saturate32(
-            (high_mul(_RSQRT_ONE + _RSQRT_ONE // 2, y) - high_mul(half, cube)) << 3
-        )
+        scaled = high_mul(_RSQRT_ONE + _RSQRT_ONE // 2, y)
+        y = _saturate32((scaled - high_mul(half, cube)) << 3)
     multiplier = high_mul(y, _ROOT_HALF) << np.maximum(-right, 0)
     return np.where(np.asarray(x) <= 1, INT32_MAX, multiplier).astype(np.int32)
 
@@ -228,11 +226,8 @@ def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Arr
 
     The method is that of `logistic` and `tanh`, with 16-bit products and constants.
     """
-    value, bits, tanh = (
-        np.asarray(x, np.int64),
-        int(np.max(integer_bits)),
-        bool(np.max(is_tanh)),
-    )
+    value = np.asarray(x, np.int64)
+    bits, tanh = int(np.max(integer_bits)), bool(np.max(is_tanh))
     power = _exp_on_negative(-np.abs(value), bits + tanh)
     half = (power + _ONE16 + 1) >> 1
     y = _TWELVE_17THS + _high_mul16(half, _EIGHT_17THS)
@@ -241,9 +236,8 @@ def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Arr
     positive = _saturate16((y - (1 << 13)) << 2 if tanh else y << 1)
     below = -positive if tanh else _ONE16 - positive
     center = 0 if tanh else 1 << 14
-    return np.asarray(
-        np.where(value == 0, center, np.where(value > 0, positive, below)), np.int32
-    )
+    beside = np.where(value > 0, positive, below)
+    return np.asarray(np.where(value == 0, center, beside), np.int32)
 
 
 FIXED_POINT_INTRINSICS = read_intrinsics(

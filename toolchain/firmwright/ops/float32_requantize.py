@@ -13,16 +13,13 @@ from firmwright.base.text_sections import read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs
 
 _C = read_sections(__file__)
-
-
 _NEAR_TIE = _C["near_tie"]
 """C text from x, multiplier and right to `scaled`, the magnitude of the result."""
 
 
 def _requantized(x: Array, multiplier: Array, shift: Array | int) -> Array:
-    return multiply_by_quantized_multiplier(
-        x, multiplier, shift, Rounding.FLOAT32
-    ).astype(np.int32)
+    scaled = multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.FLOAT32)
+    return scaled.astype(np.int32)
 
 
 REQUANTIZE_FLOAT32 = Intrinsic(
@@ -36,8 +33,8 @@ REQUANTIZE_FLOAT32 = Intrinsic(
         "scaled;"
     ),
     doc=(
-        "x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in "
-        "float32."
+        "x * multiplier * 2^(shift - 31), rounded once; "
+        "if multiplier is odd, in float32."
     ),
     instructions=20,
 )
@@ -47,9 +44,8 @@ def _folded(
     raised: Array, x: Array, multiplier: Array, shift: Array, zero_point: Array
 ) -> Array:
     margin = 1 << max(int(shift) - 13, 0)
-    is_near = (
-        (np.asarray(raised, np.int64) + margin) & ((1 << int(shift)) - 1)
-    ) < 2 * margin
+    low_bits = (1 << int(shift)) - 1
+    is_near = ((np.asarray(raised, np.int64) + margin) & low_bits) < 2 * margin
     exact = _requantized(x, multiplier, -1 - int(shift)) + zero_point
     is_float32 = is_near & (np.asarray(multiplier) % 2 == 1)
     return np.where(is_float32, exact, np.asarray(raised) >> shift).astype(np.int32)

@@ -43,8 +43,9 @@ def _packet_sum(terms: Array, skipped: int) -> Array:
     even, end = whole // 2 * 2, skipped + whole * _PACKET
     packets = terms[skipped:end].reshape(whole, _PACKET, *terms.shape[1:])
     zero = np.zeros((_PACKET, *terms.shape[1:]), np.float32)
-    lanes, other = (reduce(np.add, packets[k:even:2], zero) for k in (0, 1))
-    lanes = reduce(np.add, packets[even:], lanes + other)
+    lanes = reduce(np.add, packets[0:even:2], zero)
+    lanes = lanes + reduce(np.add, packets[1:even:2], zero)
+    lanes = reduce(np.add, packets[even:], lanes)
     rest = [*terms[:skipped], *terms[end:]]
     return reduce(np.add, rest, (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
 
@@ -62,9 +63,8 @@ def _add_run(
     offsets = np.asarray(x)[:: int(np.max(stride))].astype(np.int32) - zero
     terms, size = offsets.astype(np.float32) * np.float32(scale), int(np.max(block))
     if not size:
-        sums: Array = np.choose(
-            skipped, [_packet_sum(terms, k) for k in range(_PACKET)]
-        )
+        choices = [_packet_sum(terms, k) for k in range(_PACKET)]
+        sums: Array = np.choose(skipped, choices)
         return np.asarray(total + sums)
     while len(terms):
         size = min(size, 1 << len(terms).bit_length() - 1)
@@ -112,27 +112,29 @@ class SumOrder:
     def of(call: OpCall) -> "SumOrder":
         shape, axes = call.input(0).shape, call.attributes(AxesAttrs).axes
         layout = call.attributes(AxesAttrs).float_order
-        groups = [
-            tuple(group) for _, group in groupby(layout, lambda axis: axis in axes)
-        ]
-        reduced = groups[layout[0] not in axes :: 2]
-        kept = math.prod(
-            shape[axis] for group in groups[:2] for axis in group if axis not in axes
-        )
+        # Runs of adjacent axes in ONNX Runtime's layout, alternately kept and reduced.
+        groups: list[tuple[int, ...]] = []
+        for _, group in groupby(layout, lambda axis: axis in axes):
+            groups.append(tuple(group))
+        first = 1 if layout[0] not in axes else 0
+        reduced, first_kept = groups[first::2], groups[1 - first : 2 : 2]
+        kept = math.prod(shape[axis] for group in first_kept for axis in group)
         is_fast = len(groups) < 3 or (len(groups) == 3 and kept > 1)
         inner, block = reduced[-1][-1:], 1
         if is_fast and (layout[-1] in axes or len(groups) == 3):
             inner, block = reduced[-1], 0 if layout[-1] in axes else _PACKET
-        outer = tuple(axis for group in reduced for axis in group if axis not in inner)
-        count, n = (math.prod(shape[axis] for axis in part) for part in (axes, inner))
-        return SumOrder(count, outer, inner, n, block)
+        outer: list[int] = []
+        for group in reduced:
+            outer += [axis for axis in group if axis not in inner]
+        count = math.prod(shape[axis] for axis in axes)
+        n = math.prod(shape[axis] for axis in inner)
+        return SumOrder(count, tuple(outer), inner, n, block)
 
     @property
     def roundings(self) -> int:
         """An upper bound of the roundings of a term."""
-        return (
-            self.count // self.n + self.n // (self.block or 2 * _PACKET) + 4 * _PACKET
-        )
+        runs, blocks = self.count // self.n, self.n // (self.block or 2 * _PACKET)
+        return runs + blocks + 4 * _PACKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +167,13 @@ class TieTest:
         shift = left - 1 - exponent
         if shift < _MIN_SHIFT or left < 0:
             raise NotSupportedError(f"a {call.op} with these scales")
-        width = (
-            2 * math.ceil(error * 2**shift) + 6
-        )  # multiplier, offset, floor: below 3 units
+        # Multiplier, offset and floor have errors below 3 units in all.
+        width = 2 * math.ceil(error * 2**shift) + 6
         unit = 1 << max(width.bit_length() - 8, 0)  # an immediate operand on Arm
         width = round_up(width, unit)
         middle = (y.zero_point + 0.5) * 2**shift + width // 2
-        return TieTest(
-            left, round(middle * 2**32 / multiplier), multiplier, shift, width
-        )
+        offset = round(middle * 2**32 / multiplier)
+        return TieTest(left, offset, multiplier, shift, width)
 
 
 def float_sums(call: OpCall, x: Array) -> Array:
@@ -181,22 +181,15 @@ def float_sums(call: OpCall, x: Array) -> Array:
     order, layout = SumOrder.of(call), call.attributes(AxesAttrs).float_order
     quant = per_tensor_quant(call.input(0))
     places = np.arange(x.size).reshape([x.shape[axis] for axis in layout])
-    inside = (*order.inner, *order.outer)
-    axes = [*inside, *(axis for axis in range(x.ndim) if axis not in inside)]
-    runs, places = (
-        part.transpose(axes).reshape(order.n, -1, call.output.elements)
-        for part in (x, places.transpose(np.argsort(layout)))
-    )
+    axes = [*order.inner, *order.outer]
+    axes += [axis for axis in range(x.ndim) if axis not in axes]
+    shape = (order.n, -1, call.output.elements)
+    runs = x.transpose(axes).reshape(shape)
+    places = places.transpose(np.argsort(layout)).transpose(axes).reshape(shape)
     total = np.zeros(call.output.elements, np.float32)
     for k in range(runs.shape[1]):
-        numbers = (
-            1,
-            order.n,
-            order.block,
-            -places[0, k] % _PACKET,
-            quant.zero_point,
-            quant.scale,
-        )
+        skipped = -places[0, k] % _PACKET
+        numbers = 1, order.n, order.block, skipped, quant.zero_point, quant.scale
         total = _add_run(total, runs[:, k], *numbers)
     return total / np.float32(order.count) if call.op == "mean" else total
 
@@ -228,11 +221,8 @@ def lower_result(
 def _lower_float_sum(
     call: OpCall, b: Kernel, index: dict[int, ArithExpr | int]
 ) -> ArithExpr:
-    shape, order, layout = (
-        call.input(0).shape,
-        SumOrder.of(call),
-        call.attributes(AxesAttrs).float_order,
-    )
+    shape, order = call.input(0).shape, SumOrder.of(call)
+    layout = call.attributes(AxesAttrs).float_order
     total, quant = b.register("total", FLOAT32, 0.0), per_tensor_quant(call.input(0))
     with ExitStack() as loops:
         for axis in order.outer:

@@ -80,14 +80,11 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
     rounded_once = requantize.make_requantization(
         factors, Rounding.ONCE, call.output, activation
     )
-    exact = find_exact_multipliers(
-        rounded_once, factors, *requantize.sum_bounds(call, 0)
-    )
-    return (
-        int16x8.exact_scale(factors, call.output, activation)
-        if exact is None
-        else exact
-    )
+    low, high = requantize.sum_bounds(call, 0)
+    exact = find_exact_multipliers(rounded_once, factors, low, high)
+    if exact is not None:
+        return exact
+    return int16x8.exact_scale(factors, call.output, activation)
 
 
 def defined_requantization(
@@ -117,10 +114,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             return (int16x8.requantize_sums(step, sums, INT16).reshape(shape),)
         return (step.apply(sums, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
-        acc = (
-            (x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T
-        ).astype(np.int64)
-        return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
+        zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
+        acc = ((x - zero_point) @ w.T).astype(np.int64) + bias_of(call, "int32")
+        return (_requantized(call, acc).reshape(shape),)
     total = x @ w.T + bias_of(call, "float32")
     return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
 
@@ -129,24 +125,21 @@ def _requantized(call: OpCall, acc: Array) -> Array:
     attrs = call.attributes(ActivationAttrs)
     if call.numerics == "onnx":
         return requantize.apply_float32(call, acc)
+    factors = requantize.scale_factors(call)
     step = requantize.make_requantization(
-        requantize.scale_factors(call), Rounding.TWICE, call.output, attrs.activation
+        factors, Rounding.TWICE, call.output, attrs.activation
     )
     if call.numerics == "tflm":
         return step.apply(acc, INT8)
-    scaled = (
-        requantize_in_double(acc, np.array(requantize.scale_factors(call)))
-        + step.zero_point
-    )
+    scaled = requantize_in_double(acc, np.array(factors)) + step.zero_point
     return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Emit one dot product per output; integer biases contain the input zero point."""
     b.input(1)  # the weights are the first constant
-    if (
-        call.input(0).dtype == FLOAT32
-    ):  # the bias comes last, as in the reference kernel
+    if call.input(0).dtype == FLOAT32:
+        # The bias comes last, as in the reference kernel.
         bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
         _lower_rows(call, b, FLOAT32, None, bias=bias)
         return
@@ -183,9 +176,9 @@ def _lower_rows(
             with b.for_("i", inputs) as i:
                 x, w = b.load(row, [i]), b.load(b.input(1), [o, i])
                 acc.add(requantize.multiply_quantized(x, w, zero_points, wide))
-            total = (
-                acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
-            )
+            total = acc.value
+            if bias is not None:
+                total = total + b.load(bias, [o]).cast(wide)
             if finish is None:
                 b.store(out, [o], requantize.apply_activation(total, attrs.activation))
             else:
@@ -220,32 +213,37 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     attrs = call.attributes(ActivationAttrs)
     is_float, shape = call.input(0).dtype == FLOAT32, call.output.shape
     wide = np.float64 if is_float else np.int64
-    x, w = (array.astype(wide) for array in arrays[:2])
+    w = arrays[1].astype(wide)
+    x = arrays[0].astype(wide).reshape(-1, w.shape[1])
     bias = arrays[_BIAS].reshape(-1).astype(wide) if call.has_input(_BIAS) else wide(0)
-    x = x.reshape(-1, w.shape[1])
     if is_float:
         total = x @ w.T + bias
         return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
-    zero_points = [
-        requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)
-    ]
-    sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
+    x_zero, w_zero = _zero_points(call)
+    sums = (x - x_zero) @ (w - w_zero).T + bias
     step, kind = defined_requantization(call), call.output.dtype
     if isinstance(step, requantize.Requantization):
         return (int16x8.requantize_sums(step, sums, kind).reshape(shape),)
     return (step.apply(sums, kind).reshape(shape),)
 
 
+def _zero_points(call: OpCall) -> tuple[int, int]:
+    """Return the zero points of x and of the weights."""
+    x, w = call.input(0), call.input(1)
+    return (
+        requantize.per_tensor_quant(x).zero_point,
+        requantize.per_tensor_quant(w).zero_point,
+    )
+
+
 def lower_variable(call: OpCall, b: Kernel) -> None:
-    wide, finish, points = FLOAT32, None, []
+    wide, finish = FLOAT32, None
+    points: Sequence[int] = ()
     if call.input(0).dtype != FLOAT32:
         wide = INT64 if int16x8.has_int64_sum(call) else INT32
         step = defined_requantization(call)
         finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
-        points = [
-            requantize.per_tensor_quant(call.input(index)).zero_point
-            for index in (0, 1)
-        ]
+        points = _zero_points(call)
     bias = None
     if call.has_input(_BIAS):
         bias = b.view("bias", b.input(_BIAS), 0, call.input(1).shape[:1])

@@ -96,11 +96,8 @@ def _check(call: OpCall) -> None:
             raise NotSupportedError(f"{batch} batch dimensions with axis {attrs.axis}")
     elif mode == "slices":
         batch = _batch_dims(call)
-        if (
-            not indices.shape
-            or indices.shape[-1] + batch > rank
-            or batch >= len(indices.shape)
-        ):
+        fits = bool(indices.shape) and indices.shape[-1] + batch <= rank
+        if not fits or batch >= len(indices.shape):
             raise NotSupportedError(
                 f"coordinates {list(indices.shape)} in {list(x.shape)}"
             )
@@ -129,18 +126,14 @@ def _read_shape(call: OpCall) -> tuple[int, ...]:
 
 def infer_read(call: OpCall) -> tuple[TensorType, ...]:
     _check(call)
-    return (
-        TensorType(_read_shape(call), call.input(0).dtype, call.output.quantization),
-    )
+    kind = call.input(0).dtype
+    return (TensorType(_read_shape(call), kind, call.output.quantization),)
 
 
 def infer_write(call: OpCall) -> tuple[TensorType, ...]:
     _check(call)
-    x, updates, step = (
-        call.input(0),
-        call.input(2),
-        call.attributes(DynamicScatterAttrs).step,
-    )
+    x, updates = call.input(0), call.input(2)
+    step = call.attributes(DynamicScatterAttrs).step
     if updates.shape != _read_shape(call) or updates.dtype != x.dtype:
         raise NotSupportedError(
             f"updates {list(updates.shape)} of {updates.dtype.name}"
@@ -164,10 +157,9 @@ def _coordinates(
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     if attrs.mode == "slices":
         lead = len(indices) - 1
-        named = [
-            look_up(f"place{k}", [*at[:lead], k], x[batch + k])
-            for k in range(indices[-1])
-        ]
+        named: list[Index] = []
+        for k in range(indices[-1]):
+            named.append(look_up(f"place{k}", [*at[:lead], k], x[batch + k]))
         return [*at[:batch], *named, *at[lead:]]
     axis = gather_axis(call)
     if attrs.mode == "elements":
@@ -182,11 +174,14 @@ def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
 
     def look_up(name: str, at: Sequence[Array | int], size: int) -> Array:
         indices = places[tuple(at)].astype(np.int32)
-        return np.asarray(
-            np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1)
-        )
+        from_start = np.where(indices < 0, indices + size, indices)
+        return np.asarray(np.clip(from_start, 0, size - 1))
 
     return tuple(_coordinates(call, list(np.indices(_read_shape(call))), look_up))
+
+
+def reference_read(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),)
 
 
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -208,13 +203,10 @@ def _clamped_index(
 
 
 def _tir_coordinates(b: Kernel, at: Sequence[ArithExpr]) -> list[ArithExpr]:
-    return _coordinates(
-        b.call,
-        at,
-        lambda name, index, size: b.let(
-            name, _clamped_index(b, b.input(1), index, size)
-        ),
-    )
+    def look_up(name: str, index: Sequence[ArithExpr | int], size: int) -> ArithExpr:
+        return b.let(name, _clamped_index(b, b.input(1), index, size))
+
+    return _coordinates(b.call, at, look_up)
 
 
 def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:
@@ -236,9 +228,8 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     along = attrs.mode == "along"
     first = gather_axis(call) if along else batch
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
-    batches, before, size = (
-        math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :])
-    )
+    batches, before = math.prod(x[:batch]), math.prod(x[batch:first])
+    size = math.prod(x[first + named :])
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
     kind, size = _copied_as(call.input(0).dtype, size)
     view = partial(b.view, dtype=kind, alignment=min(kind.size_bytes, KERNEL_ALIGNMENT))
@@ -250,23 +241,24 @@ def lower_read(call: OpCall, b: Kernel) -> None:
         b.for_("outer", before) as outer,
         b.for_("i", count) as i,
     ):
-        raw = [b.let("raw", b.load_i32(index_view, [n, i, k])) for k in range(named)]
-        inside = [(at >= 0, at < length) for at, length in zip(raw, axes, strict=True)]
+        raw: list[ArithExpr] = []
+        tests: list[ArithExpr] = []
+        for k, length in enumerate(axes):
+            raw.append(b.let("raw", b.load_i32(index_view, [n, i, k])))
+            tests += [raw[k] >= 0, raw[k] < length]
 
         def copy(place: Sequence[ArithExpr]) -> None:
             with b.for_("c", size) as c:
                 b.store(y, [n, outer, i, c], b.load(source, [n, outer, *place, c]))
 
-        with b.if_(logical_and(*(test for pair in inside for test in pair))):
+        with b.if_(logical_and(*tests)):
             copy([at.cast(INDEX) for at in raw])
         with b.else_():  # rare: negative indices, and those that are limited
-            limited = partial(_clamped_index, b, index_view)
-            copy(
-                [
-                    b.let("at", limited([n, i, k], length))
-                    for k, length in enumerate(axes)
-                ]
-            )
+            limited: list[ArithExpr] = []
+            for k, length in enumerate(axes):
+                place = _clamped_index(b, index_view, [n, i, k], length)
+                limited.append(b.let("at", place))
+            copy(limited)
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
@@ -282,10 +274,10 @@ def lower_write(call: OpCall, b: Kernel) -> None:
 
 def _update_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 0, 2)
-    x, part, start = (call.input(index) for index in (0, 1, 2))
-    fits = len(part.shape) == len(x.shape) and all(
-        a <= n for a, n in zip(part.shape, x.shape, strict=True)
-    )
+    x, part, start = call.input(0), call.input(1), call.input(2)
+    fits = len(part.shape) == len(x.shape)
+    for a, n in zip(part.shape, x.shape, strict=False):
+        fits = fits and a <= n
     if part.dtype != x.dtype or not fits or start.shape != (len(x.shape),):
         raise NotSupportedError(
             f"an update of shape {list(part.shape)} in {list(x.shape)}"
@@ -297,17 +289,18 @@ def _update_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
     y, part = arrays[0].copy(), arrays[1]
     room = np.array(y.shape) - np.array(part.shape)
     first = np.clip(arrays[2].astype(np.int64), 0, room)
-    y[tuple(slice(a, a + n) for a, n in zip(first, part.shape, strict=True))] = part
+    place = tuple(slice(a, a + n) for a, n in zip(first, part.shape, strict=True))
+    y[place] = part
     return (y,)
 
 
 def _update_lower(call: OpCall, b: Kernel) -> None:
     shape, part = call.input(0).shape, call.input(1).shape
     lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
-    first = [
-        b.let(f"first{k}", clamp_index(b.load(b.input(2), [k]), n - m + 1))
-        for k, (n, m) in enumerate(zip(shape, part, strict=True))
-    ]
+    first: list[ArithExpr] = []
+    for k, (n, m) in enumerate(zip(shape, part, strict=True)):
+        start = clamp_index(b.load(b.input(2), [k]), n - m + 1)
+        first.append(b.let(f"first{k}", start))
     with b.loops("i", part) as index:
         position = [a + i for a, i in zip(first, index, strict=True)]
         b.store(b.y, position, b.load(b.input(1), index))
@@ -321,11 +314,8 @@ def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
 
 def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
-    indices, x, shape = (
-        call.input(0).shape,
-        call.input(1),
-        call.attributes(ShapeAttrs).shape,
-    )
+    indices, x = call.input(0).shape, call.input(1)
+    shape = call.attributes(ShapeAttrs).shape
     if not indices or not 1 <= indices[-1] <= len(shape) or x.dtype in (BOOL, INT64):
         raise NotSupportedError(f"indices of shape {list(indices)} into {list(shape)}")
     if x.shape != (*indices[:-1], *shape[indices[-1] :]):
@@ -352,16 +342,13 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
     index_view = b.view("places", b.input(0), 0, (slices, named))
     y = b.view("out", b.y, 0, (*shape[:named], size), access="rw")
     with b.for_("i", slices) as i:
-        coordinates = [
-            b.let(f"at{k}", clamp_index(b.load(index_view, [i, k]), shape[k]))
-            for k in range(named)
-        ]
+        coordinates: list[ArithExpr] = []
+        for k in range(named):
+            index = clamp_index(b.load(index_view, [i, k]), shape[k])
+            coordinates.append(b.let(f"at{k}", index))
         with b.for_("c", size) as c:
-            b.store(
-                y,
-                [*coordinates, c],
-                _add(b.load(y, [*coordinates, c]), b.load(x, [i, c])),
-            )
+            place = [*coordinates, c]
+            b.store(y, place, _add(b.load(y, place), b.load(x, [i, c])))
 
 
 def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
@@ -403,23 +390,15 @@ def _embedding_lower(call: OpCall, b: Kernel) -> None:
     table = b.view("table", b.input(1), 0, (entries, size))
     out = b.view("out", b.y, 0, (count, size), access="w")
     with b.for_("n", count) as n:
-        index = b.let(
-            "index", minimum(maximum(b.load(b.input(0), [n]), 0), entries - 1)
-        )
+        entry = b.load(b.input(0), [n])
+        index = b.let("index", minimum(maximum(entry, 0), entries - 1))
         with b.for_("i", size) as i:
             scale = b.load(factors, [index if len(scales) > 1 else 0])
             b.store(out, [n, i], b.load(table, [index, i]).cast(FLOAT32) * scale)
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef(
-        "dynamic_gather",
-        infer_read,
-        lambda call, arrays: (
-            np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),
-        ),
-        lower_read,
-    ),
+    OpDef("dynamic_gather", infer_read, reference_read, lower_read),
     OpDef("dynamic_scatter", infer_write, reference_write, lower_write),
     OpDef(
         "dynamic_update_slice",

@@ -52,20 +52,19 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = arrays[0].astype(np.float32), arrays[1].astype(np.float64)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
     bias = conv2d.bias_of(call, "float32")
-    results = []
+    results, asymmetric = [], is_asymmetric(call)
     for batch in x:
         quantized, scale, offset = dynamic_range.quantize_array(
-            batch, asymmetric=is_asymmetric(call)
+            batch, asymmetric=asymmetric
         )
         acc = conv2d.window_sums(call, quantized[None].astype(np.float64) - offset, w)
         scaled = acc.astype(np.float32)
-        if call.op == _DEPTHWISE or not is_asymmetric(call):
+        if call.op == _DEPTHWISE or not asymmetric:
             scaled = scaled * (scales * scale)
         else:
             scaled = scaled * scales * scale
-        results.append(
-            apply_activation(scaled + bias, call.attributes(ActivationAttrs).activation)
-        )
+        activation = call.attributes(ActivationAttrs).activation
+        results.append(apply_activation(scaled + bias, activation))
     return (np.concatenate(results),)
 
 
@@ -94,9 +93,8 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
         target = b.allocate("quantized", INT8, (1, *x.shape[1:]))
         row = quantize_input(call, b, n, target)
         if row.offset is not None:
-            table = b.constant(
-                "scales", np.array(quantization_of(call.input(1)).scales), FLOAT32
-            )
+            scales = np.array(quantization_of(call.input(1)).scales)
+            table = b.constant("scales", scales, FLOAT32)
         _, height, width, _ = call.output.shape
         oy, ox = enter(b.for_("oy", height)), enter(b.for_("ox", width))
         oc, ic = enter(conv2d.output_channels(call, b, channel_axis))
@@ -109,13 +107,12 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
             place = [oc, ky, kx, channel] if channel_axis == 0 else [0, ky, kx, oc]
             acc.add(value * b.load_i32(w, place))
         sum_, scale = acc.value.cast(FLOAT32), row.scale.value
-        own = (
-            None if table is None else b.load(table, [oc if table.elements > 1 else 0])
-        )
-        if own is not None and channel_axis == 0:
-            sum_ = sum_ * own
-        elif own is not None:
-            scale = scale * own
+        if table is not None:
+            own = b.load(table, [oc if table.elements > 1 else 0])
+            if channel_axis == 0:
+                sum_ = sum_ * own
+            else:
+                scale = scale * own
         result = sum_ * scale + b.load(bias, [oc])
         b.store(b.y, [n, oy, ox, oc], apply_activation(result, attrs.activation))
 

@@ -41,7 +41,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def has_constant_operands(call: OpCall) -> bool:
-    return all(call.constant(k) is not None for k in (1, _BIAS) if call.has_input(k))
+    for index in (1, _BIAS):
+        if call.has_input(index) and call.constant(index) is None:
+            return False
+    return True
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -85,9 +88,8 @@ def quantized_rows(
     with Nest() as enter:
         if is_whole(call):
             quantized = b.allocate("quantized", INT8, (elements,))
-            whole = dynamic_range.quantize_row_onnx(
-                b, FloatRow(b.input(0), 0, elements), quantized
-            )
+            row = FloatRow(b.input(0), 0, elements)
+            whole = dynamic_range.quantize_row_onnx(b, row, quantized)
             n = enter(b.for_("n", elements // inputs))
             yield n, b.view("row", quantized, n * inputs, (inputs,), alignment=4), whole
             return
@@ -95,11 +97,9 @@ def quantized_rows(
         quantized = b.allocate("quantized", INT8, (inputs + padding,))
         for place in range(inputs, inputs + padding):
             b.store(quantized, [place], 0)
-        values = (
-            b.view("whole", quantized, 0, (inputs,), access="w")
-            if padding
-            else quantized
-        )
+        values = quantized
+        if padding:
+            values = b.view("whole", quantized, 0, (inputs,), access="w")
         row = FloatRow(b.input(0), n * inputs, inputs)
         of_row = dynamic_range.quantize_row(
             b,
@@ -115,17 +115,12 @@ def quantized_rows(
 def lower(call: OpCall, b: Kernel) -> None:
     w, scales = b.input(1), np.array(quantization_of(call.input(1)).scales)
     outputs, inputs = w.shape
-    per_channel = len(scales) > 1 or is_whole(call)
-    table = (
-        b.constant("scales", np.resize(scales, outputs), FLOAT32)
-        if per_channel
-        else None
-    )
-    with quantized_rows(call, b, None if per_channel else float(scales[0])) as (
-        n,
-        quantized,
-        row,
-    ):
+    table: tir.Buffer | None = None
+    weight_scale: float | None = float(scales[0])
+    if len(scales) > 1 or is_whole(call):
+        table = b.constant("scales", np.resize(scales, outputs), FLOAT32)
+        weight_scale = None
+    with quantized_rows(call, b, weight_scale) as (n, quantized, row):
         out = b.view("out", b.y, n * outputs, (outputs,), access="w")
         with b.for_("o", outputs) as o:
             acc = b.register("acc", INT32, 0)
@@ -138,11 +133,8 @@ def lower(call: OpCall, b: Kernel) -> None:
             if call.has_input(_BIAS):
                 bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
                 total = total + b.load(bias, [o])
-            b.store(
-                out,
-                [o],
-                apply_activation(total, call.attributes(ActivationAttrs).activation),
-            )
+            activation = call.attributes(ActivationAttrs).activation
+            b.store(out, [o], apply_activation(total, activation))
 
 
 OPDEF = OpDef("hybrid_fully_connected", infer, reference, lower, macs=macs)

@@ -34,6 +34,7 @@ from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 
 _GATES = 4
+_WEIGHTS = (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -48,21 +49,17 @@ def _weight_scale(call: OpCall, index: int) -> float:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(HybridLstmAttrs)
-    x, weights = (
-        arrays[0],
-        [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]],
-    )
-    x = np.swapaxes(x, 0, 1) if attrs.time_major else x
+    weights = [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]]
+    x = np.swapaxes(arrays[0], 0, 1) if attrs.time_major else arrays[0]
     hidden, cells = arrays[HIDDEN_STATE].copy(), arrays[HIDDEN_STATE + 1].copy()
     y = np.zeros((*x.shape[:2], hidden.shape[1]), np.float32)
     for n in range(x.shape[0]):
         for t in range(x.shape[1]):
             parts = _products(call, x[n, t], weights, INPUT_WEIGHTS)
             recurrent = _products(call, hidden[n], weights, RECURRENT_WEIGHTS)
-            gates = [
-                (arrays[BIAS + gate] + parts[gate]) + recurrent[gate]
-                for gate in range(_GATES)
-            ]
+            gates: list[Array] = []
+            for gate in range(_GATES):
+                gates.append((arrays[BIAS + gate] + parts[gate]) + recurrent[gate])
             hidden[n], cells[n] = _finish(call, gates, cells[n])
             y[n, t] = hidden[n]
     y = np.swapaxes(y, 0, 1) if attrs.time_major else y
@@ -82,12 +79,16 @@ def _products(
 
 
 def _finish(call: OpCall, gates: Sequence[Array], cells: Array) -> tuple[Array, Array]:
-    wide = [gate.astype(np.float64) for gate in gates]
-    i, f, o = ((1 / (1 + np.exp(-wide[k]))).astype(np.float32) for k in (0, 1, 3))
-    cells = f * cells + i * np.tanh(wide[2]).astype(np.float32)
+    i, f, g, o = (gate.astype(np.float64) for gate in gates)
+    cells = _logistic(f) * cells + _logistic(i) * np.tanh(g).astype(np.float32)
     limit = np.float32(lstm_layer.cell_clip(call))
     cells = np.clip(cells, -limit, limit) if limit else cells
-    return o * np.tanh(cells.astype(np.float64)).astype(np.float32), cells
+    hidden = _logistic(o) * np.tanh(cells.astype(np.float64)).astype(np.float32)
+    return hidden, cells
+
+
+def _logistic(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)), np.float32)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -105,22 +106,19 @@ def lower(call: OpCall, b: Kernel) -> None:
             FloatRow(b.input(0), start, inputs),
             FloatRow(hidden, n * units, units),
         )
-        rows = []
+        rows, asymmetric = [], attrs.asymmetric
         for name, source in zip(("x", "h"), sources, strict=True):
             target = b.allocate(f"quantized_{name}", INT8, (source.size,))
-            asymmetric = attrs.asymmetric
-            row = quantize_row(
+            quantized = quantize_row(
                 b, source, target, weight_scale=None, asymmetric=asymmetric
             )
-            rows.append((target, row))
+            rows.append((target, quantized))
         with b.for_("u", units) as u:
             sums = b.reg("gates", FLOAT32, _GATES)
             for gate in range(_GATES):
                 b.store(sums, [gate], b.load(b.input(BIAS + gate), [u]))
-            for first, (target, row) in zip(
-                (INPUT_WEIGHTS, RECURRENT_WEIGHTS), rows, strict=True
-            ):
-                _add_products(call, b, sums, (target, row), first, u)
+            for first, row in zip(_WEIGHTS, rows, strict=True):
+                _add_products(call, b, sums, row, first, u)
             lstm.finish_float(call, b, sums, [n, u], [*step, u])
         with b.for_("u", units) as u:
             b.store(hidden, [n, u], b.load(b.y, [*step, u]))
