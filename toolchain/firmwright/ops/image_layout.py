@@ -48,10 +48,8 @@ def _margins(call: OpCall) -> list[tuple[int, int]]:
 
 
 def _mirror_shape(call: OpCall) -> tuple[int, ...]:
-    return tuple(
-        a + n + z
-        for n, (a, z) in zip(call.input(0).shape, _mirrored(call), strict=True)
-    )
+    rows = zip(call.input(0).shape, _mirrored(call), strict=True)
+    return tuple(before + n + after for n, (before, after) in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +88,15 @@ def _copy_parts(
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
     """Return one copy per combination of the axes' parts."""
     skip, shape = call.attributes(MirrorPadAttrs).skip, call.input(0).shape
-    x_strides, y_strides = (
-        row_major_strides(shape),
-        row_major_strides(_mirror_shape(call)),
-    )
-    axes = [
-        _mirror_parts(extent, before, after, skip)
-        for extent, (before, after) in zip(shape, _mirrored(call), strict=True)
-    ]
-    return [
-        _copy_parts(chosen, x_strides, y_strides) for chosen in itertools.product(*axes)
-    ]
+    x_strides = row_major_strides(shape)
+    y_strides = row_major_strides(_mirror_shape(call))
+    axes: list[list[_AxisPart]] = []
+    for extent, (before, after) in zip(shape, _mirrored(call), strict=True):
+        axes.append(_mirror_parts(extent, before, after, skip))
+    copies: list[StridedCopy] = []
+    for chosen in itertools.product(*axes):
+        copies.append(_copy_parts(chosen, x_strides, y_strides))
+    return copies
 
 
 def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -141,16 +137,14 @@ def _blocks(
 
 def _to_depth_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _blocks(call, _to_depth_shape(call), call.input(0).shape)
-    return [
-        StridedCopy(tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows))
-    ]
+    axes = tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows)
+    return [StridedCopy(axes)]
 
 
 def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _blocks(call, call.input(0).shape, _to_space_shape(call))
-    return [
-        StridedCopy(tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows))
-    ]
+    axes = tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows)
+    return [StridedCopy(axes)]
 
 
 def _to_depth_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -194,11 +188,10 @@ def _batch_shape(call: OpCall) -> tuple[int, ...]:
     shape, block = call.input(0).shape, call.attributes(BatchSpaceAttrs).block
     cut: list[int] = []
     for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
-        if (before + n + after) % size:
-            raise NotSupportedError(
-                f"{before + n + after} elements in blocks of {size}"
-            )
-        cut.append((before + n + after) // size)
+        padded = before + n + after
+        if padded % size:
+            raise NotSupportedError(f"{padded} elements in blocks of {size}")
+        cut.append(padded // size)
     return (shape[0] * math.prod(block), *cut, *shape[1 + len(block) :])
 
 
@@ -222,18 +215,16 @@ def _block_loops(
     block, strides = call.attributes(BatchSpaceAttrs).block, row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []
     blocks = row_major_strides(block)
-    for axis, (n, stride) in enumerate(
-        zip(large, row_major_strides(large), strict=True)
-    ):
+    pairs = zip(large, row_major_strides(large), strict=True)
+    for axis, (n, stride) in enumerate(pairs):
         if not 1 <= axis <= len(block):
             rows.append((n, stride, (), strides[axis]))
             continue
         size, before = block[axis - 1], _margins(call)[axis - 1][0]
         images = blocks[axis - 1] * large[0] * strides[0]
-        offsets = [
-            k % size * images + k // size * strides[axis]
-            for k in range(before, before + n)
-        ]
+        offsets: list[int] = []
+        for k in range(before, before + n):
+            offsets.append(k % size * images + k // size * strides[axis])
         unit = max(1, math.gcd(*offsets))
         rows.append((n, stride, tuple(offset // unit for offset in offsets), unit))
     return rows
@@ -241,18 +232,14 @@ def _block_loops(
 
 def _to_batch_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_loops(call, call.input(0).shape, _batch_shape(call))
-    return [
-        StridedCopy(
-            tuple(CopyAxis(n, x, unit, (), table) for n, x, table, unit in rows)
-        )
-    ]
+    axes = tuple(CopyAxis(n, x, unit, (), table) for n, x, table, unit in rows)
+    return [StridedCopy(axes)]
 
 
 def _batch_to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_loops(call, _space_shape(call), call.input(0).shape)
-    return [
-        StridedCopy(tuple(CopyAxis(n, unit, y, table) for n, y, table, unit in rows))
-    ]
+    axes = tuple(CopyAxis(n, unit, y, table) for n, y, table, unit in rows)
+    return [StridedCopy(axes)]
 
 
 def _zero_point(call: OpCall) -> int:
@@ -284,11 +271,20 @@ def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence
     order += range(2 * cut + 1, parts.ndim)
     extents = [n * size for n, size in zip(shape[1:], block, strict=False)]
     whole = parts.transpose(order).reshape(images, *extents, *shape[1 + cut :])
-    cropped = tuple(
-        slice(before, n - after)
-        for n, (before, after) in zip(extents, _margins(call), strict=True)
-    )
-    return [whole[(slice(None), *cropped)]]
+    place = [slice(None)]
+    for n, (before, after) in zip(extents, _margins(call), strict=True):
+        place.append(slice(before, n - after))
+    return [whole[tuple(place)]]
+
+
+def _nearest_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
+    rows, columns = _nearest_indices(call, 0), _nearest_indices(call, 1)
+    return [arrays[0][:, rows][:, :, columns]]
+
+
+def _batch_fill(call: OpCall) -> float | None:
+    has_margins = any(call.attributes(BatchSpaceAttrs).margins)
+    return _zero_point(call) if has_margins else None
 
 
 OPDEFS: tuple[OpDef, ...] = (
@@ -314,18 +310,14 @@ OPDEFS: tuple[OpDef, ...] = (
         "resize_nearest",
         _nearest_shape,
         _nearest_copies,
-        lambda call, arrays: [
-            arrays[0][:, _nearest_indices(call, 0)][:, :, _nearest_indices(call, 1)]
-        ],
+        _nearest_reference,
     ),
     data_movement_op(
         "space_to_batch_nd",
         _batch_shape,
         _to_batch_copies,
         _to_batch_reference,
-        lambda call: (
-            _zero_point(call) if any(call.attributes(BatchSpaceAttrs).margins) else None
-        ),
+        _batch_fill,
     ),
     data_movement_op(
         "batch_to_space_nd",

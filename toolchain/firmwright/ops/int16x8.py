@@ -66,11 +66,8 @@ def accumulator_dtype(call: OpCall, axis: int) -> DType:
     """Return int32 if the weights prove that no sum exceeds it, else int64."""
     if call.any_weights:
         return INT64 if has_int64_sum(call) else INT32
-    return (
-        INT32
-        if int(requantize.accumulator_bounds(call, axis).max()) <= INT32.max
-        else INT64
-    )
+    greatest = int(requantize.accumulator_bounds(call, axis).max())
+    return INT32 if greatest <= INT32.max else INT64
 
 
 def requantize_sums(
@@ -118,15 +115,13 @@ def exact_scale(
     factors: Sequence[float], output: TensorType, activation: str
 ) -> ExactScale:
     """Build an `ExactScale`; factors must be strictly between 2^-31 and 2^25."""
-    if not all(
-        math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors
-    ):
-        raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
+    for factor in factors:
+        if not (math.isfinite(factor) and 2.0**-31 < factor < 2.0**25):
+            raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
     zero_point = requantize.per_tensor_quant(output).zero_point
-    return ExactScale(
-        same, zero_point, *requantize.quantized_activation_range(activation, output)
-    )
+    low, high = requantize.quantized_activation_range(activation, output)
+    return ExactScale(same, zero_point, low, high)
 
 
 def requantize_epilogue(
@@ -157,9 +152,8 @@ def _int64_epilogue(
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         index = channel if params.per_channel else 0
-        scaled = requantize_int64(
-            acc, b.load(multiplier, [index]), b.load(right, [index])
-        )
+        factor, places = b.load(multiplier, [index]), b.load(right, [index])
+        scaled = requantize_int64(acc, factor, places)
         return requantize.clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
     return finish
@@ -168,9 +162,11 @@ def _int64_epilogue(
 def _exact_epilogue(
     b: Kernel, scale: ExactScale, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
-    names = ("factor_high", "factor_low", "right")
+    high, low, right = scale.parts()
     tables = [
-        b.constant(n, v, INT32) for n, v in zip(names, scale.parts(), strict=True)
+        b.constant("factor_high", high, INT32),
+        b.constant("factor_low", low, INT32),
+        b.constant("right", right, INT32),
     ]
     per_channel = len(scale.factors) > 1
 
@@ -190,6 +186,5 @@ def requantize_int64(
 ) -> ArithExpr:
     """Return acc * multiplier / 2^right, in 64 bits, halves up, as an int32."""
     product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
-    return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(
-        INT32
-    )
+    half = ArithExpr(immediate(1, INT64)) << (shift - 1)
+    return ((product + half) >> shift).cast(INT32)

@@ -48,9 +48,16 @@ def rounded_square_root(x: Array) -> Array:
 
 
 def _requantize(rounding: quant.Rounding) -> Callable[[Array, Array, Array], Array]:
-    return lambda x, multiplier, shift: quant.multiply_by_quantized_multiplier(
-        x, multiplier, shift, rounding
-    ).astype(np.int32)
+    def run(x: Array, multiplier: Array, shift: Array) -> Array:
+        scaled = quant.multiply_by_quantized_multiplier(x, multiplier, shift, rounding)
+        return scaled.astype(np.int32)
+
+    return run
+
+
+def _requantize_doubled(x: Array, multiplier: Array, right: Array) -> Array:
+    high_word = (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32
+    return quant.rounding_divide_by_pot(high_word, right).astype(np.int32)
 
 
 FACTOR_LOW_BITS = 27
@@ -61,29 +68,25 @@ def leading_zeros(x: Array) -> Array:
 
 
 def requantize_exact(x: Array, high: Array, low: Array, shift: Array) -> Array:
-    size, upper, lower, right = (
-        np.asarray(v, np.int64) for v in (abs(x), high, low, shift)
-    )
+    size, right = np.asarray(abs(x), np.int64), np.asarray(shift, np.int64)
+    upper, lower = np.asarray(high, np.int64), np.asarray(low, np.int64)
     total = size * upper + ((size * lower) >> FACTOR_LOW_BITS)
-    result: Array = (
-        np.sign(x) * ((total + (np.int64(1) << (right - 1))) >> right)
-    ).astype(np.int32)
+    rounded = (total + (np.int64(1) << (right - 1))) >> right
+    result: Array = (np.sign(x) * rounded).astype(np.int32)
     return result
 
 
 def reciprocal(total: Array, headroom: Array) -> Array:
     normal = (np.asarray(total, np.int64) << np.asarray(headroom, np.int64)) - (1 << 31)
-    result: Array = np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(
-        np.int32
-    )
+    quotient = np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX)
+    result: Array = quotient.astype(np.int32)
     return result
 
 
 def _power(x: int, exponent: int) -> int:
     """Return the power if it fits int32, else INT32_MIN, as LiteRT does on x86."""
-    enough = max(
-        0, min(exponent, 32 + exponent % 2)
-    )  # odd if exponent is; 2 to this overflows
+    # Odd if the exponent is; 2 to the power of this overflows.
+    enough = max(0, min(exponent, 32 + exponent % 2))
     exact = int(x) ** enough
     return exact if quant.INT32_MIN <= exact <= quant.INT32_MAX else quant.INT32_MIN
 
@@ -93,9 +96,12 @@ power = np.vectorize(_power, otypes=[np.int32])
 
 def _round(x: Array) -> Array:
     # In double, because adding a half in float32 could round up.
-    return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(
-        np.float32
-    )
+    size = np.floor(np.abs(np.asarray(x, np.float64)) + 0.5)
+    return np.copysign(size, x).astype(np.float32)
+
+
+def _nearest_int8(x: Array, offset: Array) -> Array:
+    return np.clip(_round(x) + offset, -128, 127).astype(np.int32)
 
 
 def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:
@@ -103,19 +109,18 @@ def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def dynamic_scale(low: Array, high: Array) -> Array:
-    least, greatest = (end.astype(np.float32) for end in _dynamic_ends(low, high))
-    return np.where(
-        least == greatest, np.float32(1), (greatest - least) / np.float32(255)
-    )
+    least, greatest = _dynamic_ends(low, high)
+    least, greatest = least.astype(np.float32), greatest.astype(np.float32)
+    scale = (greatest - least) / np.float32(255)
+    return np.where(least == greatest, np.float32(1), scale)
 
 
 def dynamic_zero_point(low: Array, high: Array) -> Array:
     least, greatest = _dynamic_ends(low, high)
     scale = np.where(least == greatest, 1, (greatest - least) / 255)
     below, above = least / scale, greatest / scale
-    point = np.where(
-        128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above
-    )
+    is_below = 128 + np.abs(below) < 127 + np.abs(above)
+    point = np.where(is_below, -128 - below, 127 - above)
     rounded = np.sign(point) * np.floor(np.abs(point) + 0.5)
     clipped = np.clip(rounded, -128, 127)
     return np.where(least == greatest, 0, clipped).astype(np.int32)
@@ -123,9 +128,10 @@ def dynamic_zero_point(low: Array, high: Array) -> Array:
 
 def sift_down(entries: Array, first: Array, size: Array) -> Array:
     heap, at, end = np.array(entries), int(np.max(first)), int(np.max(size))
-    while (
-        len(below := heap[2 * at + 1 : min(2 * at + 3, end)]) and below.max() > heap[at]
-    ):
+    while 2 * at + 1 < end:
+        below = heap[2 * at + 1 : min(2 * at + 3, end)]
+        if not len(below) or below.max() <= heap[at]:
+            break
         greater = 2 * at + 1 + int(below.argmax())
         heap[[at, greater]] = heap[[greater, at]]
         at = greater
@@ -218,21 +224,13 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
             "exp_f32": partial(np.exp, dtype=np.float32),
             "float_of_bits": lambda x: np.asarray(x, np.int32).view(np.float32),
             "nearest_even": lambda x: np.rint(x).astype(np.int32),
-            "nearest_int8": (
-                lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(
-                    np.int32
-                )
-            ),
+            "nearest_int8": _nearest_int8,
             "nearest_root": rounded_square_root,
             "power_i32": power,
             "reciprocal": reciprocal,
             "requantize_exact": requantize_exact,
             "requantize_once": _requantize(quant.Rounding.ONCE),
-            "requantize_doubled": lambda x, multiplier, right: (
-                quant.rounding_divide_by_pot(
-                    (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32, right
-                ).astype(np.int32)
-            ),
+            "requantize_doubled": _requantize_doubled,
             "requantize_twice": _requantize(quant.Rounding.TWICE),
             "round_f32": _round,
             "tanh_f32": partial(np.tanh, dtype=np.float32),

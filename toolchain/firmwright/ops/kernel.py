@@ -42,19 +42,22 @@ class Kernel(Builder):
                 self._inputs[index] = self.buffer_param(
                     "x", kind.dtype, kind.shape, "in", KERNEL_ALIGNMENT
                 )
-        self.outputs = tuple(
-            self.buffer_param("y", kind.dtype, kind.shape, "out", KERNEL_ALIGNMENT)
-            for kind in call.outputs
-        )
+        outputs: list[tir.Buffer] = []
+        for kind in call.outputs:
+            outputs.append(
+                self.buffer_param("y", kind.dtype, kind.shape, "out", KERNEL_ALIGNMENT)
+            )
+        self.outputs = tuple(outputs)
 
     def views(
         self, names: str, shape: Sequence[int], *buffers: tir.Buffer
     ) -> list[tir.Buffer]:
         """Declare views with `shape`: outputs are write-only, inputs read-only."""
-        return [
-            self.view(name, x, 0, shape, access="w" if x in self.outputs else "r")
-            for name, x in zip(names.split(), buffers, strict=True)
-        ]
+        views: list[tir.Buffer] = []
+        for name, x in zip(names.split(), buffers, strict=True):
+            access: tir.AccessMode = "w" if x in self.outputs else "r"
+            views.append(self.view(name, x, 0, shape, access=access))
+        return views
 
     @property
     def y(self) -> tir.Buffer:

@@ -119,9 +119,8 @@ _FUNCTIONS = {"logistic": _logistic_in_float32, "tanh": round_to_float32(np.tanh
 def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
     quant = per_tensor_quant(call.input(0))
     multiplier, left = quantize_multiplier(quant.scale * (1 << (31 - _INTEGER_BITS)))
-    radius = math.floor(
-        ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
-    )
+    greatest = ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS))
+    radius = math.floor(greatest / 2.0**left)
     offset = x.astype(np.int64) - quant.zero_point
     inside = np.abs(offset) < radius
     x = np.where(inside, offset, 0)
@@ -129,10 +128,8 @@ def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
     if call.op == "tanh":
         y = rounding_divide_by_pot(fixed_point.tanh(scaled, _INTEGER_BITS), 24)
     else:
-        y = (
-            rounding_divide_by_pot(fixed_point.logistic(scaled, _INTEGER_BITS), 23)
-            - 128
-        )
+        result = fixed_point.logistic(scaled, _INTEGER_BITS)
+        y = rounding_divide_by_pot(result, 23) - 128
     ends = np.where(offset < 0, INT8.min, INT8.max)
     return np.where(inside, np.clip(y, INT8.min, INT8.max), ends).astype(np.int8)
 
@@ -185,10 +182,8 @@ def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
     entry, part = distance >> bits, distance & ((1 << bits) - 1)
     raised = (table[entry] << bits) + part * (table[entry + 1] - table[entry])
     if is_tanh:
-        y = (
-            np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised)
-            >> 8
-        )
+        y = np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised)
+        y = y >> 8
     else:
         raised = np.minimum(raised, INT16.max << 10)
         y = np.where(value >= 0, raised + 512, (1 << 25) + 511 - raised) >> 10
@@ -210,11 +205,8 @@ def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> Ar
     distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
     entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))
     low = b.let("low", b.load_i32(table, [entry]))
-    raised = b.let(
-        "raised",
-        low * (1 << bits)
-        + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
-    )
+    part, step = distance & ((1 << bits) - 1), b.load_i32(table, [entry + 1]) - low
+    raised = b.let("raised", low * (1 << bits) + part * step)
     if tanh:
         return select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
     cut = minimum(raised, INT16.max << 10)
@@ -233,9 +225,8 @@ def _lower_logistic(call: OpCall, b: Kernel) -> None:
     """Emit quotients with denominator 1 + e^-|x|, which never overflows."""
     with elementwise.loop_over_elements(b) as (values, store):
         x = b.let("x", values[0])
-        power = b.let(
-            "power", call_intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)
-        )
+        below = minimum(x, 0.0 - x)
+        power = b.let("power", call_intrinsic("exp_f32", [below], FLOAT32))
         quotient = select(x < 0.0, power, 1.0) / (power + 1.0)
         store(select(x < _EXP_BELOW, power, quotient))
 

@@ -31,11 +31,8 @@ _UNROLL = (4, 3, 2)
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, table = call.input(0), call.constant(1)
-    if (
-        x.dtype != INT8
-        or table is None
-        or (table.dtype, table.shape) != (INT8, (_ENTRIES,))
-    ):
+    is_table = table is not None and (table.dtype, table.shape) == (INT8, (_ENTRIES,))
+    if x.dtype != INT8 or not is_table:
         raise NotSupportedError(
             "a lookup table other than 256 constant int8 values for int8"
         )
@@ -67,7 +64,8 @@ def build_lut(
     kind: type[np.floating] = np.float64,
 ) -> Array:
     """Return the entries for real ranges; every operation rounds to `kind`."""
-    low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
+    low, high = kind(inputs[0]), kind(inputs[1])
+    lowest, highest = kind(outputs[0]), kind(outputs[1])
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)
     steps = np.arange(_STEPS).astype(kind)
@@ -133,11 +131,16 @@ def lookup_int8_float32(
     exact: Callable[[OpCall, Array], Array],
 ) -> elementwise.ElementwiseKernel:
     """Implement int8 as a table of `exact`, correctly rounded to float32."""
-    return lookup_int8(
-        lambda call, x: evaluate_int8_lut(
-            call, x, round_to_float32(partial(exact, call))
-        )
-    )
+
+    def reference(call: OpCall, x: Array) -> Array:
+        return evaluate_int8_lut(call, x, round_to_float32(partial(exact, call)))
+
+    return lookup_int8(reference)
+
+
+def _real_range(kind: TensorType) -> RealRange:
+    scale = per_tensor_quant(kind).scale
+    return (scale * INT16.min, scale * INT16.max)
 
 
 def interpolate_int16(
@@ -146,9 +149,8 @@ def interpolate_int16(
     """Implement int16 by linear interpolation in a table of 513 entries."""
 
     def table(call: OpCall) -> Array:
-        scales = (per_tensor_quant(t).scale for t in (call.input(0), call.output))
-        x, y = ((scale * INT16.min, scale * INT16.max) for scale in scales)
-        return build_lut(lambda real: function(call, real), x, y, kind)
+        inputs, outputs = _real_range(call.input(0)), _real_range(call.output)
+        return build_lut(lambda real: function(call, real), inputs, outputs, kind)
 
     def reference(call: OpCall, x: Array) -> Array:
         return lookup_array(table(call), x.astype(np.int64)).astype(np.int16)
@@ -171,19 +173,14 @@ def evaluate_int8_lut(
 ) -> Array:
     """Evaluate a float32 function on int8 values as LiteRT does for its tables."""
     kind, quant = call.output.dtype, per_tensor_quant(call.output)
+    x_quant = per_tensor_quant(call.input(0))
     inverse = np.float32(1) / np.float32(quant.scale)
-    steps = (x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point).astype(
-        np.float32
-    )
+    steps = (x.astype(np.int64) - x_quant.zero_point).astype(np.float32)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        scaled = (
-            function(np.float32(per_tensor_quant(call.input(0)).scale) * steps)
-            * inverse
-        )
+        scaled = function(np.float32(x_quant.scale) * steps) * inverse
     whole = np.copysign(np.floor(np.abs(scaled.astype(np.float64)) + 0.5), scaled)
-    shifted = (whole.astype(np.float32) + np.float32(quant.zero_point)).astype(
-        np.float64
-    )
+    shifted = whole.astype(np.float32) + np.float32(quant.zero_point)
+    shifted = shifted.astype(np.float64)
     return np.clip(shifted, kind.min, kind.max).astype(kind.np)
 
 
