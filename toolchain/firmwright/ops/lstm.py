@@ -77,31 +77,33 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         hidden, cells = step(call, x[:, t], weights, hidden, cells)
         hidden_steps.append(hidden)
     y = np.stack(hidden_steps, axis=0 if time_major else 1)
-    kinds = (kind.dtype.np for kind in call.outputs)
-    return tuple(
-        a.astype(kind) for a, kind in zip((y, hidden, cells), kinds, strict=True)
-    )
+    pairs = zip((y, hidden, cells), call.outputs, strict=True)
+    return tuple(values.astype(kind.dtype.np) for values, kind in pairs)
 
 
 def _float_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    gates = [
-        x @ weights[k].T + weights[k + 8] + hidden @ weights[k + 4].T for k in range(4)
-    ]
-    i, f, o = (1 / (1 + np.exp(-gates[k])) for k in (0, 1, 3))
-    cells = f * cells + i * np.tanh(gates[_CELL_GATE])
+    gates: list[Array] = []
+    for k in range(len(GATES)):
+        product = x @ weights[k].T + weights[k + 8]
+        gates.append(product + hidden @ weights[k + 4].T)
+    i, f, g, o = gates
+    cells = _logistic_array(f) * cells + _logistic_array(i) * np.tanh(g)
     limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
-    return o * np.tanh(cells), cells
+    return _logistic_array(o) * np.tanh(cells), cells
+
+
+def _logistic_array(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    x_zero, zero = (
-        per_tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE)
-    )
+    x_zero = per_tensor_quant(call.input(0)).zero_point
+    zero = per_tensor_quant(call.input(HIDDEN_STATE)).zero_point
     gates: list[Array] = []
     for k in range(len(GATES)):
         input_factor, recurrent = gate_factors(call, k)
@@ -110,17 +112,17 @@ def _integer_step(
         second = _requantize_sum(call, (hidden - zero) @ weights[k + 4].T, recurrent)
         second = _saturated(second) if uses_tflm_arithmetic(call) else second
         gates.append(_saturated(first + second))
-    i, f, g, o = (
-        _activate(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates)
-    )
+    activated: list[Array] = []
+    for k, value in enumerate(gates):
+        activated.append(_activate(call, value, _GATE_BITS, k == _CELL_GATE))
+    i, f, g, o = activated
     retained = _saturated(_shift_right(call, f * cells, 15))
     added = _saturated(_shift_right(call, i * g, 15 + cell_bits(call)))
     cells = _saturated(retained + added)
     limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
-    total = _scaled(
-        o * _activate(call, cells, cell_bits(call), True), hidden_factor(call)
-    )
+    hidden = o * _activate(call, cells, cell_bits(call), True)
+    total = _scaled(hidden, hidden_factor(call))
     kind = call.output.dtype
     return np.clip(total + zero, kind.min, kind.max), cells
 
@@ -180,16 +182,13 @@ def finish_float(
     call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Index
 ) -> None:
     limit = cell_clip(call)
-    i, f, g, o = (
-        _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
-        for k in range(len(GATES))
-    )
-    cell = f * b.load(b.outputs[2], state) + i * g
+    i, f, g, o = (b.load(sums, [k]) for k in range(len(GATES)))
+    cell = _logistic(f) * b.load(b.outputs[2], state) + _logistic(i) * _tanh(g)
     if limit:
         cell = minimum(maximum(cell, -limit), limit)
     value = b.let("cell", cell)
     b.store(b.outputs[2], state, value)
-    b.store(b.y, y, o * _tanh(value))
+    b.store(b.y, y, _logistic(o) * _tanh(value))
 
 
 def _sum_dtype(call: OpCall) -> DType:
@@ -199,13 +198,16 @@ def _sum_dtype(call: OpCall) -> DType:
         return FLOAT32 if kind == FLOAT32 else INT32
     reach = 0
     for gate in range(len(GATES)):
-        first, second = (
-            int((np.abs(weights_at(call, weights + gate)).sum(axis=1) << 15).max())
-            for weights in (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
-        )
         bias = int(np.abs(weights_at(call, BIAS + gate)).max())
-        reach = max(reach, first + bias, second)
+        first = _greatest_product(call, INPUT_WEIGHTS + gate) + bias
+        reach = max(reach, first, _greatest_product(call, RECURRENT_WEIGHTS + gate))
     return INT32 if reach <= INT32.max else INT64
+
+
+def _greatest_product(call: OpCall, weights: int) -> int:
+    """Return the greatest sum of int16 values times the weights of input `weights`."""
+    sizes = np.abs(weights_at(call, weights)).sum(axis=1)
+    return int((sizes << 15).max())
 
 
 class UnitBuilder:
@@ -227,10 +229,9 @@ class UnitBuilder:
     ) -> ArithExpr:
         """Return a gate's sum; `acc` is its product with the hidden values."""
         other = self._requantize_sum(acc, gate_factors(self.call, gate)[1])
-        return _saturate(
-            input_steps
-            + (_saturate(other) if uses_tflm_arithmetic(self.call) else other)
-        )
+        if uses_tflm_arithmetic(self.call):
+            other = _saturate(other)
+        return _saturate(input_steps + other)
 
     def finish(self, steps: Index, state: Index, y: Index) -> None:
         """Update a unit from the sums of its gates."""
@@ -238,16 +239,12 @@ class UnitBuilder:
         gates = []
         for gate, value in enumerate(steps):
             total = b.let(f"{GATES[gate]}_sum", value)
-            gates.append(
-                b.let(
-                    GATES[gate], self._activate(total, _GATE_BITS, gate == _CELL_GATE)
-                )
-            )
+            activated = self._activate(total, _GATE_BITS, gate == _CELL_GATE)
+            gates.append(b.let(GATES[gate], activated))
         i, f, g, o = gates
         retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
-        cell = _saturate(
-            _saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits))
-        )
+        added = self._shift_right(i * g, 15 + bits)
+        cell = _saturate(_saturate(retained) + _saturate(added))
         limit = int(cell_clip(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
@@ -260,9 +257,11 @@ class UnitBuilder:
 
     def _requantize_sum(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
         if self.call.input(0).dtype == INT16:
+            multiplier, right = reduce_multiplier(*factor)
             return requantize_int64(
                 acc,
-                *(ArithExpr(immediate(v, INT32)) for v in reduce_multiplier(*factor)),
+                ArithExpr(immediate(multiplier, INT32)),
+                ArithExpr(immediate(right, INT32)),
             )
         return intrinsic("requantize_twice", [acc, *factor], INT32)
 
@@ -309,10 +308,9 @@ class UnitLoops(UnitBuilder):
         if self.is_real:
             finish_float(call, b, sums, [n, u], [*at, u])
         else:
-            steps = [
-                self.gate_steps(b.load(sums, [k]), k, part)
-                for k, part in enumerate(parts)
-            ]
+            steps: list[ArithExpr] = []
+            for k, part in enumerate(parts):
+                steps.append(self.gate_steps(b.load(sums, [k]), k, part))
             self.finish(steps, [n, u], [*at, u])
 
     def accumulate(
@@ -322,9 +320,8 @@ class UnitLoops(UnitBuilder):
         b = self.b
         weights = [b.input(first + gate) for gate in range(len(GATES))]
         with b.for_("i", x.shape[-1]) as i:
-            self.add_products(
-                sums, b.load(x, [*at, i]), [b.load(w, [u, i]) for w in weights]
-            )
+            item = b.load(x, [*at, i])
+            self.add_products(sums, item, [b.load(w, [u, i]) for w in weights])
 
     def add_products(self, sums: tir.Buffer, item: ArithExpr, weights: Index) -> None:
         b, narrow = self.b, FLOAT32 if self.is_real else INT32
@@ -351,9 +348,8 @@ _tanh = libm_function("tanh")
 
 
 def _logistic(x: ArithExpr) -> ArithExpr:
-    return ArithExpr(as_expr(1.0, FLOAT32)) / (
-        intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0
-    )
+    power = intrinsic("exp_f32", [x * -1.0], FLOAT32)
+    return ArithExpr(as_expr(1.0, FLOAT32)) / (power + 1.0)
 
 
 OPDEF = OpDef(

@@ -15,17 +15,19 @@ GATES = ("input", "forget", "cell", "output")
 INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
 _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
 """Activation type -> types of weights and biases."""
+_ACTIVATIONS = (
+    (FLOAT32, FLOAT32, FLOAT32),
+    (INT8, INT8, INT16),
+    (INT16, INT16, INT16),
+)
+"""Types of x, hidden values and cells."""
 GATE_SCALE = 2.0**-12
 """Scale of the 16-bit sum of a gate."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, hidden, cells = call.input(0), call.input(HIDDEN_STATE), call.input(CELL_STATE)
-    if (x.dtype, hidden.dtype, cells.dtype) not in (
-        (FLOAT32, FLOAT32, FLOAT32),
-        (INT8, INT8, INT16),
-        (INT16, INT16, INT16),
-    ):
+    if (x.dtype, hidden.dtype, cells.dtype) not in _ACTIVATIONS:
         raise NotSupportedError(
             f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and "
             f"{cells.dtype.name}"
@@ -45,10 +47,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
     return (
         y,
-        *(
-            TensorType(kind.shape, kind.dtype, kind.quantization)
-            for kind in (hidden, cells)
-        ),
+        TensorType(hidden.shape, hidden.dtype, hidden.quantization),
+        TensorType(cells.shape, cells.dtype, cells.quantization),
     )
 
 
@@ -64,16 +64,14 @@ def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
             raise NotSupportedError(
                 f"weights or biases not constant of shape {list(shape)}"
             )
-        weights, bias = (
-            (INT8, FLOAT32) if call.op != "lstm" else _CONSTANTS[call.input(0).dtype]
-        )
+        weights, bias = INT8, FLOAT32
+        if call.op == "lstm":
+            weights, bias = _CONSTANTS[call.input(0).dtype]
         if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
-        if (
-            weights == INT8
-            and first != BIAS
-            and per_tensor_quant(call.input(first + gate)).zero_point
-        ):
+        if first == BIAS or weights != INT8:
+            continue
+        if per_tensor_quant(call.input(first + gate)).zero_point:
             raise NotSupportedError("weights with a zero point other than 0")
 
 
@@ -118,13 +116,12 @@ def cell_clip(call: OpCall) -> float:
 
 def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (multiplier, shift) of a gate's products with x and with hidden values."""
-    positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
-    x, hidden, w, r = (
-        per_tensor_quant(call.input(position)).scale for position in positions
-    )
-    return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(
-        hidden * r / GATE_SCALE
-    )
+    x = per_tensor_quant(call.input(0)).scale
+    hidden = per_tensor_quant(call.input(HIDDEN_STATE)).scale
+    w = per_tensor_quant(call.input(INPUT_WEIGHTS + gate)).scale
+    r = per_tensor_quant(call.input(RECURRENT_WEIGHTS + gate)).scale
+    input_factor = quantize_multiplier(x * w / GATE_SCALE)
+    return input_factor, quantize_multiplier(hidden * r / GATE_SCALE)
 
 
 def uses_tflm_arithmetic(call: OpCall) -> bool:
@@ -133,9 +130,8 @@ def uses_tflm_arithmetic(call: OpCall) -> bool:
 
 
 def hidden_factor(call: OpCall) -> tuple[int, int]:
-    return quantize_multiplier(
-        2.0**-30 / per_tensor_quant(call.input(HIDDEN_STATE)).scale
-    )
+    scale = per_tensor_quant(call.input(HIDDEN_STATE)).scale
+    return quantize_multiplier(2.0**-30 / scale)
 
 
 def weights_at(call: OpCall, index: int) -> Array:
@@ -146,9 +142,8 @@ def weights_at(call: OpCall, index: int) -> Array:
 
 def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
     """Return the biases of both products of a gate [units], including zero points."""
-    correction, recurrent = (
-        -per_tensor_quant(call.input(index)).zero_point
-        * weights_at(call, weights + gate).sum(axis=1)
-        for index, weights in ((0, INPUT_WEIGHTS), (HIDDEN_STATE, RECURRENT_WEIGHTS))
-    )
-    return weights_at(call, BIAS + gate) + correction, recurrent
+    x_zero = per_tensor_quant(call.input(0)).zero_point
+    hidden_zero = per_tensor_quant(call.input(HIDDEN_STATE)).zero_point
+    correction = -x_zero * weights_at(call, INPUT_WEIGHTS + gate).sum(axis=1)
+    recurrent = weights_at(call, RECURRENT_WEIGHTS + gate).sum(axis=1)
+    return weights_at(call, BIAS + gate) + correction, -hidden_zero * recurrent

@@ -45,10 +45,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, radius = arrays[0].astype(np.float64), attrs.radius
     bias, alpha, beta = attrs.bias, attrs.alpha, attrs.beta
     depth = x.shape[-1]
-    windows = (
-        x[..., max(c - radius, 0) : min(c + radius, depth)] for c in range(depth)
-    )
-    sums = np.stack([(window**2).sum(axis=-1) for window in windows], axis=-1)
+    sums_by_channel: list[Array] = []
+    for c in range(depth):
+        window = x[..., max(c - radius, 0) : min(c + radius, depth)]
+        sums_by_channel.append((window**2).sum(axis=-1))
+    sums = np.stack(sums_by_channel, axis=-1)
     with np.errstate(all="ignore"):
         return ((x * (bias + alpha * sums) ** -beta).astype(np.float32),)
 
@@ -64,9 +65,8 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("k", min(2 * radius, depth + radius)) as k:
             channel = b.let("at", c + k - radius)
             with b.if_(channel >= 0), b.if_(channel < depth):
-                clamped = b.let(
-                    "place", minimum(maximum(channel, 0), depth - 1).cast(INDEX)
-                )
+                place = minimum(maximum(channel, 0), depth - 1)
+                clamped = b.let("place", place.cast(INDEX))
                 item = b.let("item", b.load(x, [row, clamped]))
                 squares.add(item * item)
         total = squares.value * alpha + bias
@@ -107,9 +107,8 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
         values = arrays[0].astype(np.float64)
         length = np.sqrt((values * values).sum(axis=-1, keepdims=True))
-        return (
-            (values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),
-        )
+        divisor = np.maximum(length, np.float32(_LEAST_LENGTH))
+        return ((values / divisor).astype(np.float32),)
     x = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
     shift = inverse_root_shift(squares).astype(np.int64)
@@ -117,9 +116,8 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         x = x << _OUTPUT_BITS
     else:
         shift = shift + _OUTPUT_BITS
-    y = multiply_by_quantized_multiplier(
-        x, inverse_root(squares), shift, Rounding.TWICE
-    )
+    factor = inverse_root(squares)
+    y = multiply_by_quantized_multiplier(x, factor, shift, Rounding.TWICE)
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
 
 
@@ -133,11 +131,9 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
 
         def value(i: ArithExpr) -> ArithExpr:
             item = b.load(x, [row, i])
-            return (
-                item
-                if is_float
-                else item.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
-            )
+            if is_float:
+                return item
+            return item.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
 
         with b.for_("i", depth) as i:
             v = b.let("v", value(i))
@@ -152,9 +148,8 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
         factor = b.let("factor", intrinsic("inverse_root", [total], INT32))
         shift = b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + after)
         with b.for_("i", depth) as i:
-            scaled = intrinsic(
-                "requantize_twice", [value(i) << before, factor, shift], INT32
-            )
+            step = [value(i) << before, factor, shift]
+            scaled = intrinsic("requantize_twice", step, INT32)
             b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
 
 

@@ -53,10 +53,9 @@ def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
 def _hot_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(OneHotAttrs)
     axis, depth = attrs.axis, attrs.depth
-    hot = np.expand_dims(arrays[0], axis) == np.arange(depth).reshape(
-        (-1,) + (1,) * (arrays[0].ndim - axis)
-    )
-    on, off = (array.reshape(()) for array in arrays[1:3])
+    places = np.arange(depth).reshape((-1,) + (1,) * (arrays[0].ndim - axis))
+    hot = np.expand_dims(arrays[0], axis) == places
+    on, off = arrays[1].reshape(()), arrays[2].reshape(())
     return (np.where(hot, on, off).astype(call.output.dtype.np),)
 
 
@@ -104,13 +103,11 @@ def _sequence_lower(call: OpCall, b: Kernel) -> None:
     batch, axis = attrs.batch_dim, attrs.seq_dim
     with b.loops("i", shape) as index:
         length = b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX))
-        reversed_index = select(
-            index[axis] < length, length - 1 - index[axis], index[axis]
-        )
+        place = index[axis]
+        reversed_index = select(place < length, length - 1 - place, place)
         source = b.let("source", clamp_index(reversed_index, shape[axis]))
-        b.store(
-            b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]])
-        )
+        source_index = [*index[:axis], source, *index[axis + 1 :]]
+        b.store(b.y, index, b.load(b.input(0), source_index))
 
 
 OPDEFS: tuple[OpDef, ...] = (

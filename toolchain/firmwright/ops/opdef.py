@@ -102,9 +102,12 @@ class OpDef:
 
     @property
     def profiles(self) -> tuple[NumericsProfile, ...]:
-        return tuple(
-            p for p in ("litert", "tflm") if self.numerics in ("both", "each", p)
-        )
+        match self.numerics:
+            case "both" | "each":
+                return ("litert", "tflm")
+            case "litert" | "tflm" as only:
+                return (only,)
+        return ()
 
 
 OpTable: TypeAlias = Mapping[str, OpDef]

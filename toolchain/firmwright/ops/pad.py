@@ -48,11 +48,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
             )
     if y.quantization is not None and len(y.quantization.scales) != 1:
         raise NotSupportedError("an output quantized per channel")
-    shape = tuple(
-        before + size + after
-        for size, (before, after) in zip(x.shape, padding_pairs(call), strict=True)
-    )
-    return (TensorType(shape, x.dtype, y.quantization),)
+    shape: list[int] = []
+    for size, (before, after) in zip(x.shape, padding_pairs(call), strict=True):
+        shape.append(before + size + after)
+    return (TensorType(tuple(shape), x.dtype, y.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -79,9 +78,8 @@ def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
     y_shape: list[int] = []
     before: list[int] = []
     inner = 1
-    for size, (first, last) in zip(
-        reversed(call.input(0).shape), reversed(padding_pairs(call)), strict=True
-    ):
+    rows = list(zip(call.input(0).shape, padding_pairs(call), strict=True))
+    for size, (first, last) in reversed(rows):
         if first == last == 0:
             inner *= size
             continue

@@ -41,10 +41,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, INT16, FLOAT32):
         raise NotSupportedError(f"a pool of {x.dtype.name}")
     if x.dtype != FLOAT32:
-        x_quant, y_quant = (
-            requantize.per_tensor_quant(x),
-            requantize.per_tensor_quant(call.output),
-        )
+        x_quant = requantize.per_tensor_quant(x)
+        y_quant = requantize.per_tensor_quant(call.output)
         if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
             raise NotSupportedError(
                 "a pool with different quantization of input and output"
@@ -73,10 +71,10 @@ def lower_pool(
     with positions as at, b.for_("c", call.output.shape[3]) as c:
         acc = b.register("acc", dtype, start if dtype == FLOAT32 else int(start))
         with window.taps(b, at) as (_ky, _kx, iy, ix):
-            acc.set(step(acc.value, b.load(b.input(0), [at.n, iy, ix, c]).cast(dtype)))
-        b.store(
-            b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, acc.value))
-        )
+            x = b.load(b.input(0), [at.n, iy, ix, c]).cast(dtype)
+            acc.set(step(acc.value, x))
+        result = narrow_to_output(call, finish(at, acc.value))
+        b.store(b.y, [at.n, at.oy, at.ox, c], result)
 
 
 def narrow_to_output(
@@ -86,9 +84,8 @@ def narrow_to_output(
     activation, y = call.attributes(ActivationAttrs).activation, call.output
     if y.dtype == FLOAT32:
         return requantize.apply_activation(value, activation)
-    return requantize.clamp(
-        value, *requantize.quantized_activation_range(activation, y), y.dtype
-    )
+    low, high = requantize.quantized_activation_range(activation, y)
+    return requantize.clamp(value, low, high, y.dtype)
 
 
 def _lowest(call: OpCall) -> float:
@@ -139,11 +136,8 @@ def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
 def _finish_average(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     taps = ArithExpr(builder.as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
-        b.store(
-            y,
-            [0, 0, 0, c],
-            narrow_to_output(call, stored_mean(call, b.load(acc, [c]), taps)),
-        )
+        mean = stored_mean(call, b.load(acc, [c]), taps)
+        b.store(y, [0, 0, 0, c], narrow_to_output(call, mean))
 
 
 def _lower_average(call: OpCall, b: Kernel) -> None:
@@ -162,12 +156,8 @@ def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithE
     """
     if not call.attributes(AveragePoolAttrs).unsigned:
         return rounded_mean(total, taps)
-    return (
-        rounded_mean(
-            total + ArithExpr(builder.as_expr(taps)).cast(INT32) * -INT8.min, taps
-        )
-        + INT8.min
-    )
+    raised = total + ArithExpr(builder.as_expr(taps)).cast(INT32) * -INT8.min
+    return rounded_mean(raised, taps) + INT8.min
 
 
 def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:

@@ -10,7 +10,16 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT32, Array
+from firmwright.base.dtypes import (
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT32,
+    Array,
+    DType,
+)
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, TensorType
@@ -39,9 +48,10 @@ _INTEGER_OUTPUTS = {
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if y.dtype not in (
-        _FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())
-    ):
+    outputs: tuple[DType, ...] = _FLOAT_OUTPUTS
+    if x.dtype != FLOAT32:
+        outputs = _INTEGER_OUTPUTS.get(x.dtype, ())
+    if y.dtype not in outputs:
         raise NotSupportedError(f"{x.dtype.name} quantized to {y.dtype.name}")
     requantize.per_tensor_quant(y)
     if x.dtype != FLOAT32:
@@ -50,31 +60,22 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
-    x, y = (
-        requantize.per_tensor_quant(call.input(0)),
-        requantize.per_tensor_quant(call.output),
-    )
-    return requantize.make_requantization(
-        [x.scale / y.scale], Rounding.TWICE, call.output, "none"
-    )
+    x_scale = requantize.per_tensor_quant(call.input(0)).scale
+    factor = x_scale / requantize.per_tensor_quant(call.output).scale
+    return requantize.make_requantization([factor], Rounding.TWICE, call.output, "none")
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     y, quant = call.output, requantize.per_tensor_quant(call.output)
     if call.input(0).dtype != FLOAT32:
-        x = (
-            arrays[0].astype(np.int64)
-            - requantize.per_tensor_quant(call.input(0)).zero_point
-        )
+        zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
+        x = arrays[0].astype(np.int64) - zero_point
         return (requantization_of(call).apply(x, y.dtype),)
     with np.errstate(over="ignore"):  # the float32 quotient becomes infinity
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
     rounded = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
-    return (
-        np.clip(rounded + quant.zero_point, y.dtype.min, y.dtype.max).astype(
-            y.dtype.np
-        ),
-    )
+    limited = np.clip(rounded + quant.zero_point, y.dtype.min, y.dtype.max)
+    return (limited.astype(y.dtype.np),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -86,21 +87,17 @@ def lower(call: OpCall, b: Kernel) -> None:
         _flip_sign_bits(b)
         return
     with loop_over_elements(b) as (values, store):
-        offset = (
-            values[0].cast(INT32)
-            - requantize.per_tensor_quant(call.input(0)).zero_point
-        )
+        zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
+        offset = values[0].cast(INT32) - zero_point
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):
             step = [params.multipliers[0], params.shifts[0]]
             value = call_intrinsic("requantize_twice", [offset, *step], INT32)
             if params.zero_point:
                 value = value + params.zero_point
-            store(
-                value
-                if kind == INT32
-                else requantize.clamp(value, kind.min, kind.max, kind)
-            )
+            if kind != INT32:
+                value = requantize.clamp(value, kind.min, kind.max, kind)
+            store(value)
         else:
             store(params.lower(offset, kind))
 
@@ -109,7 +106,8 @@ def flips_sign_bits(call: OpCall) -> bool:
     """Whether results are the bytes with inverted sign bits, as from uint8 to int8."""
     if {call.input(0).dtype, call.output.dtype} != {INT8, UINT8}:
         return False
-    x, y = (requantize.per_tensor_quant(kind) for kind in (call.input(0), call.output))
+    x = requantize.per_tensor_quant(call.input(0))
+    y = requantize.per_tensor_quant(call.output)
     return (x.scale, x.zero_point - y.zero_point) in ((y.scale, 128), (y.scale, -128))
 
 
@@ -131,9 +129,8 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
     if dtype in (INT8, UINT8):
         shift = dtype.min - INT8.min
-        nearest = call_intrinsic(
-            "nearest_int8", [x / quant.scale, quant.zero_point - shift], INT32
-        )
+        args = [x / quant.scale, quant.zero_point - shift]
+        nearest = call_intrinsic("nearest_int8", args, INT32)
         return (nearest + shift if shift else nearest).cast(dtype)
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point

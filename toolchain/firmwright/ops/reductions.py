@@ -75,21 +75,25 @@ from firmwright.ops.row_windows import sum_rows
 def reduced_shape(
     shape: Sequence[int], axes: Sequence[int], keep_dims: bool
 ) -> tuple[int, ...]:
-    return tuple(
-        1 if axis in axes else length
-        for axis, length in enumerate(shape)
-        if keep_dims or axis not in axes
-    )
+    reduced: list[int] = []
+    for axis, length in enumerate(shape):
+        if axis not in axes:
+            reduced.append(length)
+        elif keep_dims:
+            reduced.append(1)
+    return tuple(reduced)
 
 
 def output_index(
     attrs: AxesAttrs | ReductionAttrs, index: Mapping[int, ArithExpr | int]
 ) -> list[ArithExpr | int]:
-    return [
-        0 if axis in attrs.axes else index[axis]
-        for axis in range(len(index))
-        if attrs.keep_dims or axis not in attrs.axes
-    ]
+    position: list[ArithExpr | int] = []
+    for axis in range(len(index)):
+        if axis not in attrs.axes:
+            position.append(index[axis])
+        elif attrs.keep_dims:
+            position.append(0)
+    return position
 
 
 def lower_reduction(
@@ -115,11 +119,8 @@ def lower_reduction(
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
             acc.set(step(acc.value, item))
-        b.store(
-            b.y,
-            output_index(call.attributes(AxesAttrs), index),
-            finish(acc.value, kept),
-        )
+        position = output_index(call.attributes(AxesAttrs), index)
+        b.store(b.y, position, finish(acc.value, kept))
 
 
 _SHIFT_MAX = 32
@@ -160,11 +161,8 @@ def _sum_dtype(call: OpCall) -> DType:
 
 
 def _mean_requantization(call: OpCall) -> Requantization:
-    x, y, count = (
-        per_tensor_quant(call.input(0)),
-        per_tensor_quant(call.output),
-        _divisor(call),
-    )
+    x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+    count = _divisor(call)
     if call.numerics == "onnx":
         factor = np.float32(x.scale) / (np.float32(y.scale) * np.float32(count))
         reach = np.array([reduced_count(call) << call.input(0).dtype.bits])
@@ -184,20 +182,17 @@ def _mean_requantization(call: OpCall) -> Requantization:
 
 
 def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axes, shape, kind = (
-        call.attributes(AxesAttrs).axes,
-        call.output.shape,
-        call.output.dtype,
-    )
+    axes = call.attributes(AxesAttrs).axes
+    shape, kind = call.output.shape, call.output.dtype
     if call.attributes(AxesAttrs).float_order:
         return (reference_results(call, arrays[0]),)
     if kind == FLOAT32:
         total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
         return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
-    zero_point = (
-        per_tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
-    )
-    total = np.asarray((arrays[0].astype(np.int64) - zero_point).sum(axis=axes))
+    offsets = arrays[0].astype(np.int64)
+    if _is_quantized(call):
+        offsets = offsets - per_tensor_quant(call.input(0)).zero_point
+    total = np.asarray(offsets.sum(axis=axes))
     if kind == INT32:
         cut = np.sign(total) * (np.abs(total) // _divisor(call))
         return (cut.astype(np.int32).reshape(shape),)
@@ -205,25 +200,19 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
-    x = call.input(0)
-    if (
-        len(x.shape) != 4
-        or x.shape[0] != 1
-        or call.attributes(AxesAttrs).axes != (1, 2)
-    ):
+    x, attrs = call.input(0), call.attributes(AxesAttrs)
+    if len(x.shape) != 4 or x.shape[0] != 1 or attrs.axes != (1, 2):
         return None
-    if x.dtype == INT32 or call.attributes(AxesAttrs).float_order:
+    if x.dtype == INT32 or attrs.float_order:
         return None
     return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, _finish_rows)
 
 
 def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     x = call.input(0)
-    offset = (
-        per_tensor_quant(x).zero_point * reduced_count(call)
-        if _is_quantized(call)
-        else 0.0
-    )
+    offset = 0.0
+    if _is_quantized(call):
+        offset = per_tensor_quant(x).zero_point * reduced_count(call)
     ones = [0] * (len(call.output.shape) - 1)
     with b.for_("c", x.shape[3]) as c:
         b.store(y, [*ones, c], _output_of_sum(call, b.load(acc, [c]) - offset))
@@ -283,16 +272,12 @@ def reduction_op(
             raise NotSupportedError(
                 f"a {name} of {x.dtype.name} or with requantization"
             )
-        return (
-            TensorType(
-                reduced_shape(x.shape, axes, keep), x.dtype, call.output.quantization
-            ),
-        )
+        shape = reduced_shape(x.shape, axes, keep)
+        return (TensorType(shape, x.dtype, call.output.quantization),)
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        reduced = arrays[0].astype(
-            np.float64 if arrays[0].dtype == np.float32 else np.int64
-        )
+        wide = np.float64 if arrays[0].dtype == np.float32 else np.int64
+        reduced = arrays[0].astype(wide)
         for axis in call.attributes(AxesAttrs).axes:
             reduced = np.asarray(meaning(reduced, axis=axis, keepdims=True))
         return (reduced.astype(call.output.dtype.np).reshape(call.output.shape),)
@@ -329,15 +314,14 @@ def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
     x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
     if not _is_quantized(call):
         return _PLAIN.infer(call)
-    y = TensorType(
-        reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization
-    )
+    shape = reduced_shape(x.shape, axes, keep)
+    y = TensorType(shape, call.output.dtype, call.output.quantization)
     if y.dtype != x.dtype or not x.elements:
         raise NotSupportedError(f"a product of {x.dtype.name} giving {y.dtype.name}")
-    if x.dtype == INT16 and (
-        per_tensor_quant(x).zero_point or per_tensor_quant(y).zero_point
-    ):
-        raise NotSupportedError("int16 with a zero point other than 0")
+    if x.dtype == INT16:
+        has_zero = per_tensor_quant(x).zero_point or per_tensor_quant(y).zero_point
+        if has_zero:
+            raise NotSupportedError("int16 with a zero point other than 0")
     _prod_factor(replace(call, outputs=(y,)))
     return (y,)
 
@@ -352,14 +336,12 @@ def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
     product = rows[:, 0]
     for column in range(1, rows.shape[1]):
-        product = _in_32_bits(
-            requantize_int64_array(product * rows[:, column], *factor)
-        )
+        scaled = requantize_int64_array(product * rows[:, column], *factor)
+        product = _in_32_bits(scaled)
     total = _in_32_bits(requantize_int64_array(product, *factor)) + y.zero_point
     kind = call.output.dtype
-    return (
-        np.clip(total, kind.min, kind.max).astype(kind.np).reshape(call.output.shape),
-    )
+    limited = np.clip(total, kind.min, kind.max).astype(kind.np)
+    return (limited.reshape(call.output.shape),)
 
 
 def _in_32_bits(x: Array) -> Array:
@@ -371,40 +353,30 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
     if not _is_quantized(call):
         _PLAIN.lower(call, b)
         return
-    zero, y, kind = (
-        per_tensor_quant(call.input(0)).zero_point,
-        per_tensor_quant(call.output),
-        call.output.dtype,
-    )
-    multiplier, right = (
-        ArithExpr(immediate(value, INT32)) for value in _prod_factor(call)
-    )
+    zero, y = per_tensor_quant(call.input(0)).zero_point, per_tensor_quant(call.output)
+    kind, none = call.output.dtype, ArithExpr(immediate(_NONE, INT64))
+    factor, shift = _prod_factor(call)
+    multiplier = ArithExpr(immediate(factor, INT32))
+    right = ArithExpr(immediate(shift, INT32))
 
     def step(acc: ArithExpr, item: ArithExpr) -> ArithExpr:
         factor = (item.cast(INT32) - zero).cast(INT64)
         product = requantize_int64(acc * factor, multiplier, right).cast(INT64)
-        return select(
-            binary_expr("eq", acc, ArithExpr(immediate(_NONE, INT64))), factor, product
-        )
+        return select(binary_expr("eq", acc, none), factor, product)
 
     def end(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
         scaled = requantize_int64(acc, multiplier, right) + y.zero_point
         return clamp(scaled, kind.min, kind.max, kind)
 
-    lower_reduction(call, b, ArithExpr(immediate(_NONE, INT64)), step, end)
+    lower_reduction(call, b, none, step, end)
 
 
+_MEAN = OpDef(
+    "mean", _infer_mean, _reference_mean, _lower_mean, row_access=_row_reduction
+)
 OPDEFS: tuple[OpDef, ...] = (
-    *tuple(
-        OpDef(
-            name,
-            _infer_mean,
-            _reference_mean,
-            _lower_mean,
-            row_access=_row_reduction,
-        )
-        for name in ("mean", "sum")
-    ),
+    _MEAN,
+    replace(_MEAN, name="sum"),
     reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
     reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
     reduction_op(

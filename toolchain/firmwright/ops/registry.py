@@ -18,10 +18,8 @@ from firmwright.base.text_sections import read_sections
 from firmwright.ops.opdef import DefinedIn, OpDef
 from firmwright.ops.strided_copy import DTYPES
 
-_TYPE_GROUPS = {
-    "any": tuple(kind.name for kind in DTYPES),
-    "numbers": tuple(kind.name for kind in DTYPES if kind.name != "bool"),
-}
+_ANY = tuple(kind.name for kind in DTYPES)
+_TYPE_GROUPS = {"any": _ANY, "numbers": tuple(name for name in _ANY if name != "bool")}
 
 
 class _OperatorFacts(TypedDict, total=False):
@@ -58,9 +56,8 @@ def _read_facts() -> dict[str, _OperatorFacts]:
 
 
 def _operators(module: ModuleType) -> tuple[OpDef, ...]:
-    return tuple(getattr(module, "OPDEFS", ())) or tuple(
-        filter(None, [getattr(module, "OPDEF", None)])
-    )
+    several = tuple(getattr(module, "OPDEFS", ()))
+    return several or tuple(filter(None, [getattr(module, "OPDEF", None)]))
 
 
 @cache
