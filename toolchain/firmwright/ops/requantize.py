@@ -128,9 +128,8 @@ class Requantization:
         # One factor for all channels is a scalar, so that the result has the shape of
         # `acc`.
         multipliers, shifts = steps if steps.shape[1] > 1 else steps[:, 0]
-        scaled = multiply_by_quantized_multiplier(
-            acc, multipliers, shifts, self.rounding
-        )
+        rounding = self.rounding
+        scaled = multiply_by_quantized_multiplier(acc, multipliers, shifts, rounding)
         shifted = np.clip(scaled + self.zero_point, self.clamp_min, self.clamp_max)
         return shifted.astype(dtype.np)
 
@@ -149,9 +148,14 @@ def make_requantization(
     clamp_min, clamp_max = quantized_activation_range(activation, output)
     if len(set(pairs)) == 1:
         pairs = pairs[:1]
+    multipliers: list[int] = []
+    shifts: list[int] = []
+    for multiplier, shift in pairs:
+        multipliers.append(multiplier)
+        shifts.append(shift)
     return Requantization(
-        tuple(multiplier for multiplier, _ in pairs),
-        tuple(shift for _, shift in pairs),
+        tuple(multipliers),
+        tuple(shifts),
         rounding,
         per_tensor_quant(output).zero_point,
         clamp_min,
@@ -169,19 +173,16 @@ def output_bounds(
     """
     shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
     reach = np.maximum(np.abs(low), np.abs(high)).tolist()
-    fits = np.array(
-        [
-            value << max(shift, 0) < _SUM_LIMIT << (shift < 0)
-            for value, shift in zip(reach, shifts.tolist(), strict=True)
-        ]
+    channels_fit: list[bool] = []
+    for value, shift in zip(reach, shifts.tolist(), strict=True):
+        channels_fit.append(value << max(shift, 0) < _SUM_LIMIT << (shift < 0))
+    fits = np.array(channels_fit)
+    least = params.apply(np.where(fits, low, 0), INT64)
+    most = params.apply(np.where(fits, high, 0), INT64)
+    return (
+        np.where(fits, least, params.clamp_min),
+        np.where(fits, most, params.clamp_max),
     )
-    clamps = params.clamp_min, params.clamp_max
-    bounds = (params.apply(np.where(fits, bound, 0), INT64) for bound in (low, high))
-    least, most = (
-        np.where(fits, bound, clamp)
-        for bound, clamp in zip(bounds, clamps, strict=True)
-    )
-    return least, most
 
 
 _SUM_LIMIT = 1 << 30
@@ -200,9 +201,8 @@ def requant_by_scales(call: OpCall, factor: Meaning, activation: str) -> Requant
     """
     scales = tensor_scales(call)
     if call.numerics != "tflm":
-        with np.errstate(
-            over="ignore"
-        ):  # make_requantization rejects an infinite factor
+        # make_requantization rejects an infinite factor.
+        with np.errstate(over="ignore"):
             real = float(factor(*map(np.float32, scales)))
     else:
         real = factor(*scales)
@@ -238,9 +238,8 @@ def requantize_value(
     dtype: DType,
 ) -> ArithExpr:
     """Emit the epilogue: requantize, add the zero point, clamp and narrow."""
-    scaled = call_intrinsic(
-        _STEPS_BY_ROUNDING[params.rounding], [acc, multiplier, shift], INT32
-    )
+    name = _STEPS_BY_ROUNDING[params.rounding]
+    scaled = call_intrinsic(name, [acc, multiplier, shift], INT32)
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
@@ -260,30 +259,26 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
     scale or one per channel, and accumulators that provably fit 32 bits. int16 tensors
     are symmetric; their bias and accumulators may have 64 bits.
     """
-    x, w, weights, bias = (
-        call.input(0),
-        call.input(1),
-        call.constant(1),
-        call.constant(2),
-    )
+    x, w = call.input(0), call.input(1)
+    weights, bias = call.constant(1), call.constant(2)
     if weights is None or (call.has_input(2) and bias is None):
         raise NotSupportedError("variable weights or bias")
     if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     channels = w.shape[axis]
     wide = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}[x.dtype]
-    if bias is not None and (
-        bias.dtype not in wide or math.prod(bias.shape) != channels
-    ):
-        raise NotSupportedError(
-            f"a bias with {math.prod(bias.shape)} {bias.dtype.name} for {channels} "
-            "channels"
-        )
+    if bias is not None:
+        elements = math.prod(bias.shape)
+        if bias.dtype not in wide or elements != channels:
+            raise NotSupportedError(
+                f"a bias with {elements} {bias.dtype.name} for {channels} channels"
+            )
     if x.dtype == FLOAT32:
         return
     check_zero_points(x, call.output)
     quant = quantization_of(w)
-    if len({*quant.zero_points}) > 1 or (x.dtype == INT16 and any(quant.zero_points)):
+    points = set(quant.zero_points)
+    if len(points) > 1 or (x.dtype == INT16 and any(points)):
         raise NotSupportedError(
             "weights whose zero points differ, or are not 0 for int16"
         )
@@ -313,9 +308,8 @@ def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
 
 def any_sum_bounds(channels: int) -> tuple[Array, Array]:
     """Return bounds of the int32 sums of channels with any weights and biases."""
-    return np.full(channels, -INT32.max, np.int64), np.full(
-        channels, INT32.max, np.int64
-    )
+    most = np.full(channels, INT32.max, np.int64)
+    return -most, most
 
 
 FACTOR_MAX = 512.0
@@ -327,10 +321,8 @@ def float32_factors(call: OpCall) -> list[float]:
 
     A factor is at most FACTOR_MAX, beyond which every sum other than 0 saturates, too.
     """
-    x, y = (
-        np.float32(per_tensor_quant(kind).scale)
-        for kind in (call.input(0), call.output)
-    )
+    x = np.float32(per_tensor_quant(call.input(0)).scale)
+    y = np.float32(per_tensor_quant(call.output).scale)
     weights = np.array(quantization_of(call.input(1)).scales, np.float32)
     with np.errstate(over="ignore"):
         factors = (x * weights) / y
@@ -339,10 +331,8 @@ def float32_factors(call: OpCall) -> list[float]:
 
 def float32_requantization(call: OpCall) -> Requantization:
     """Return ONNX Runtime's requantization of an int8 layer, as it is defined."""
-    factors, activation = (
-        float32_factors(call),
-        call.attributes(ActivationAttrs).activation,
-    )
+    factors = float32_factors(call)
+    activation = call.attributes(ActivationAttrs).activation
     return make_requantization(factors, Rounding.FLOAT32, call.output, activation)
 
 
@@ -392,8 +382,9 @@ def multiply_quantized(
     """Return the product of two values less their zero points; floats have none."""
     if wide == FLOAT32:
         return left * right
-    a, b = (x.cast(INT32) - z for x, z in zip((left, right), zero_points, strict=True))
-    return (a * b).cast(wide)
+    left_zero, right_zero = zero_points
+    product = (left.cast(INT32) - left_zero) * (right.cast(INT32) - right_zero)
+    return product.cast(wide)
 
 
 def has_weight_zero_point(call: OpCall) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
+    Quantization,
     Rounding,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -39,9 +40,13 @@ from firmwright.ops.kernel import Kernel
 _LEFT_SHIFT = 20
 _LIMIT = 1 << 30
 _LINEAR_SHIFTS = (22, 21, 23, 20, 19)
-_NEARBY = sorted(
-    product(range(-4, 5), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1])
-)
+
+
+def _distance(change: tuple[int, int]) -> int:
+    return abs(change[0]) + abs(change[1])
+
+
+_NEARBY = sorted(product(range(-4, 5), repeat=2), key=_distance)
 """Changes of the factors of a linear sum, in the order in which they are tried."""
 
 
@@ -74,21 +79,20 @@ def left_shift(dtype: DType) -> int:
 
 
 def rescaled_sum(call: OpCall) -> RescaledSum:
-    kinds = [requantize.per_tensor_quant(call.input(index)) for index in (0, 1)]
-    widest = 2 * max(kind.scale for kind in kinds)
+    first = requantize.per_tensor_quant(call.input(0))
+    second = requantize.per_tensor_quant(call.input(1))
+    widest = 2 * max(first.scale, second.scale)
     left = left_shift(call.input(0).dtype)
-    terms = [
-        SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left)
-        for q in kinds
-    ]
+
+    def term(q: Quantization) -> SumTerm:
+        return SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left)
+
     factor = widest / ((1 << left) * requantize.per_tensor_quant(call.output).scale)
+    activation = call.attributes(ActivationAttrs).activation
     output = requantize.make_requantization(
-        [factor],
-        Rounding.TWICE,
-        call.output,
-        call.attributes(ActivationAttrs).activation,
+        [factor], Rounding.TWICE, call.output, activation
     )
-    return RescaledSum((terms[0], terms[1]), output)
+    return RescaledSum((term(first), term(second)), output)
 
 
 def check(call: OpCall) -> None:
@@ -128,10 +132,9 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
     linear = _fit_linear(params, sign) if call.input(0).dtype == INT8 else None
     if linear is None:  # with general requantization; no term exceeds 2^29
         with loop_over_elements(b) as (values, store):
-            terms = zip(params.terms, values, strict=True)
-            left, right = (
-                _term(call, index, *pair) for index, pair in enumerate(terms)
-            )
+            first, second = params.terms
+            left = _term(call, 0, first, values[0])
+            right = _term(call, 1, second, values[1])
             total = left + right if sign > 0 else left - right
             store(params.output.lower(total, call.output.dtype))
         return
@@ -141,11 +144,8 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
         for value, factor in zip(values, factors, strict=True):
             total = total + value.cast(INT32) * factor
         y = b.let("total", total) >> linear[3]
-        store(
-            minimum(maximum(y, params.output.clamp_min), params.output.clamp_max).cast(
-                INT8
-            )
-        )
+        output = params.output
+        store(minimum(maximum(y, output.clamp_min), output.clamp_max).cast(INT8))
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
@@ -153,6 +153,5 @@ def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
     if constant is not None:
         return ArithExpr(as_expr(int(term.apply(np.array(int(constant)))), INT32))
     shifted = (x.cast(INT32) - term.zero_point) * (1 << term.left)
-    return call_intrinsic(
-        "requantize_twice", [shifted, term.multiplier, term.shift], INT32
-    )
+    step = [shifted, term.multiplier, term.shift]
+    return call_intrinsic("requantize_twice", step, INT32)

@@ -14,6 +14,7 @@ interpolating resize is one such call for each axis.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from firmwright.base.dtypes import (
     DType,
 )
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.movement import ResampleAttrs, ResizeAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
@@ -81,15 +83,13 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     # Beyond the outermost row both neighbors are that row; the weight matters to float
     # rounding.
     is_float = call.input(0).dtype == FLOAT32
-    return (
-        before,
-        np.maximum(after, before),
-        np.where(after > before, share, share * is_float),
-    )
+    weight = np.where(after > before, share, share * is_float)
+    return before, np.maximum(after, before), weight
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    (y0, y1, dy), (x0, x1, dx) = (_neighbor_tables(call, axis) for axis in (0, 1))
+    y0, y1, dy = _neighbor_tables(call, 0)
+    x0, x1, dx = _neighbor_tables(call, 1)
     is_float = call.input(0).dtype == FLOAT32
     kind = np.dtype(np.float32 if is_float else np.int64)
     x, unit = arrays[0].astype(kind), kind.type(1 if is_float else _UNIT)
@@ -111,17 +111,20 @@ def share_bits(call: OpCall, *axes: int) -> int:
     """Return the bits of the fractions that weights along `axes` are, 0 for floats."""
     if call.input(0).dtype == FLOAT32:
         return 0
-    shares = [
-        int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2])) for axis in axes
-    ]
-    return sum(
-        _UNIT_BITS - min(s & -s or _UNIT, _UNIT >> 1).bit_length() + 1 for s in shares
-    )
+    bits = 0
+    for axis in axes:
+        # The lowest bit that any weight has set is the unit of the weights.
+        shares = int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2]))
+        unit = min(shares & -shares or _UNIT, _UNIT >> 1)
+        bits += _UNIT_BITS - unit.bit_length() + 1
+    return bits
 
 
 def sum_dtype(call: OpCall) -> DType:
-    x, bits = call.input(0).dtype, share_bits(call, 0, 1)
-    return FLOAT32 if x == FLOAT32 else INT32 if 8 * x.size_bytes + bits < 32 else INT64
+    x = call.input(0).dtype
+    if x == FLOAT32:
+        return FLOAT32
+    return INT32 if 8 * x.size_bytes + share_bits(call, 0, 1) < 32 else INT64
 
 
 def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> None:
@@ -138,29 +141,23 @@ def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> 
     wide = FLOAT32 if last == FLOAT32 else INT32
     if lanes > 1:
         wide, last, depth = UINT32, UINT32, depth // lanes
-        x = b.view("words", x, 0, (images, *size, depth), dtype=wide, alignment=4)
-        y = b.view(
-            "out",
-            y,
-            0,
-            (images, rows, cols, depth),
-            dtype=wide,
-            access="w",
-            alignment=4,
-        )
+        words = partial(b.view, offset=0, dtype=wide, alignment=4)
+        x = words("words", x, shape=(images, *size, depth))
+        y = words("out", y, shape=(images, rows, cols, depth), access="w")
     parts = range(1 if wide == INT32 else 2)
-    stored = (
-        b.allocate("columns", wide, (size[1], depth, len(parts))) if by_rows else None
-    )
+    stored: tir.Buffer | None = None
+    if by_rows:
+        stored = b.allocate("columns", wide, (size[1], depth, len(parts)))
     with b.loops("n oy", (images, rows)) as (n, oy), ExitStack() as stack:
         above, below, up, down = load_neighbors(b, 0, oy, wide)
 
         def column(ix: ArithExpr, c: ArithExpr) -> list[ArithExpr]:
-            pair = [
-                _widened(b, b.load(x, [n, row, ix, c]), wide) for row in (above, below)
-            ]
-            terms = [(top * up, low * down) for top, low in zip(*pair, strict=True)]
-            return [*terms[0]] if wide == FLOAT32 else [top + low for top, low in terms]
+            tops = _widened(b, b.load(x, [n, above, ix, c]), wide)
+            lows = _widened(b, b.load(x, [n, below, ix, c]), wide)
+            if wide == FLOAT32:
+                return [tops[0] * up, lows[0] * down]
+            pairs = zip(tops, lows, strict=True)
+            return [top * up + low * down for top, low in pairs]
 
         if stored:
             with b.loops("x c", (size[1], depth)) as (ix, c):
@@ -171,9 +168,10 @@ def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> 
         c = stack.enter_context(b.for_("c", depth))
         terms: list[ArithExpr] = []
         for ix, share in zip((left, right), shares, strict=True):
-            values = (
-                [b.load(stored, [ix, c, k]) for k in parts] if stored else column(ix, c)
-            )
+            if stored:
+                values = [b.load(stored, [ix, c, k]) for k in parts]
+            else:
+                values = column(ix, c)
             terms += [value.cast(last) * share for value in values]
         b.store(y, [n, oy, ox, c], _narrowed(b, terms).cast(y.dtype))
 
@@ -197,9 +195,8 @@ def _narrowed(b: Kernel, terms: Sequence[ArithExpr]) -> ArithExpr:
     means = []
     for left, right in zip(terms[:2], terms[2:], strict=True):
         total = b.let("total", left + right + (half - 1) * _ONES)
-        means.append(
-            b.let("mean", total + (total >> bits + 7 & _ONES) >> bits & _HALVES)
-        )
+        rounded = total + (total >> bits + 7 & _ONES)
+        means.append(b.let("mean", rounded >> bits & _HALVES))
     return binary_expr("xor", means[0] + (means[1] << 8), _SIGNS)
 
 
@@ -211,12 +208,10 @@ def load_neighbors(
     name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), index_tables, strict=True):
-        table = b.constant(
-            f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist())
-        )
-        neighbors.append(
-            b.let(f"{name}_{kind}", minimum(b.load(table, [out]).cast(INDEX), last))
-        )
+        dtype = narrowest_index_dtype(values.tolist())
+        table = b.constant(f"{name}s_{kind}", values, dtype)
+        neighbor = minimum(b.load(table, [out]).cast(INDEX), last)
+        neighbors.append(b.let(f"{name}_{kind}", neighbor))
     bits, is_float = share_bits(b.call, axis), wide == FLOAT32
     values = share if is_float else share >> _UNIT_BITS - bits
     shares = b.constant(f"{name}_shares", values, FLOAT32 if is_float else INT16)
@@ -235,18 +230,11 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a tensor without elements")
     if positions.dtype != UINT16:
         raise NotSupportedError(f"tap positions of type {positions.dtype.name}")
-    if (
-        not 0
-        <= int(positions.array().min())
-        <= int(positions.array().max())
-        < x.shape[axis]
-    ):
+    first, last = int(positions.array().min()), int(positions.array().max())
+    if not 0 <= first <= last < x.shape[axis]:
         raise NotSupportedError("taps outside of the input")
-    return (
-        TensorType(
-            (*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :]), FLOAT32
-        ),
-    )
+    shape = (*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :])
+    return (TensorType(shape, FLOAT32),)
 
 
 def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -255,22 +243,20 @@ def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     line = [1] * x.ndim
     line[axis] = len(weights)
     total: Array = np.zeros(call.output.shape, np.float32)
-    for places, shares in zip(
-        positions.T, weights.T, strict=True
-    ):  # in the order of the loops
+    # Taps are added in the order of the loops.
+    for places, shares in zip(positions.T, weights.T, strict=True):
         total += np.take(x, places, axis=axis) * shares.reshape(line)
     return (total,)
 
 
 def lower_resample(call: OpCall, b: Kernel) -> None:
-    x, positions, weights = (b.input(k) for k in range(3))
+    x, positions, weights = b.input(0), b.input(1), b.input(2)
     axis, (_, taps) = call.attributes(ResampleAttrs).axis, call.input(1).shape
     with b.loops("i", b.y.shape) as index:
         acc = b.register("acc", FLOAT32, 0.0)
         with b.for_("tap", taps) as tap:
-            source = minimum(
-                b.load(positions, [index[axis], tap]).cast(INDEX), x.shape[axis] - 1
-            )
+            place = b.load(positions, [index[axis], tap]).cast(INDEX)
+            source = minimum(place, x.shape[axis] - 1)
             position = [*index[:axis], source, *index[axis + 1 :]]
             acc.add(b.load(x, position) * b.load(weights, [index[axis], tap]))
         b.store(b.y, index, acc.value)

@@ -95,7 +95,9 @@ class Schedule(Generic[ConfigT_co]):
         def configs(call: OpCall) -> tuple[ConfigT_co, ...]:
             own = tuple(self.configs(call))
             short = tuple(shorten(call, config) for config in own)
-            return short if only else (*own, *(one for one in short if one not in own))
+            if only:
+                return short
+            return own + tuple(config for config in short if config not in own)
 
         return replace(self, configs=configs, space=self.tunable_configs)
 
@@ -145,9 +147,8 @@ class LoweringCandidate:
     @property
     def time(self) -> int:
         """Cycles if known, else instructions, with the stalls in slow pools."""
-        return self.stall_cycles + (
-            self.instructions if self.cycles is None else self.cycles
-        )
+        own = self.instructions if self.cycles is None else self.cycles
+        return self.stall_cycles + own
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,28 +66,36 @@ class StridedCopy:
             if axis.extent == 1 and axis.is_plain:
                 continue
             if loops and _is_contiguous(loops[-1], axis):
-                loops[-1] = CopyAxis(
-                    loops[-1].extent * axis.extent, axis.x_stride, axis.y_stride
-                )
+                extent = loops[-1].extent * axis.extent
+                loops[-1] = CopyAxis(extent, axis.x_stride, axis.y_stride)
             else:
                 loops.append(axis)
-        return StridedCopy(
-            tuple(loops), self.x_offset, self.y_offset, self.source, self.result
-        )
+        return replace(self, axes=tuple(loops))
 
 
 def subviews_of(call: OpCall, copies: Sequence[StridedCopy]) -> Subviews | None:
     """Return the copies as views if each is a contiguous, whole output or input."""
     runs = [move.merge_loops() for move in copies]
-    if any(axis != CopyAxis(axis.extent, 1, 1) for run in runs for axis in run.axes):
-        return None
+    for run in runs:
+        if not all(map(_is_run, run.axes)):
+            return None
     ends = [(run.source, run.y_offset, run.result) for run in runs]
-    if ends == [(0, 0, result) for result in range(len(call.outputs))]:
+    if ends == _whole_ends(len(call.outputs)):
         return Subviews("input", tuple(run.x_offset for run in runs))
     ends = [(run.result, run.x_offset, run.source) for run in runs]
-    if ends == [(0, 0, source) for source in range(len(call.inputs))]:
+    if ends == _whole_ends(len(call.inputs)):
         return Subviews("output", tuple(run.y_offset for run in runs))
     return None
+
+
+def _whole_ends(count: int) -> list[tuple[int, int, int]]:
+    """Return the ends of copies between one tensor and each, as a whole, of `count`."""
+    return [(0, 0, number) for number in range(count)]
+
+
+def _is_run(axis: CopyAxis) -> bool:
+    """Whether the elements of an axis are adjacent in input and output."""
+    return axis == CopyAxis(axis.extent, 1, 1)
 
 
 def _is_contiguous(outer: CopyAxis, inner: CopyAxis) -> bool:
@@ -128,28 +136,21 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     """
     for copy in copies:
         dtype, merged = b.input(copy.source).dtype, copy.merge_loops()
-        size, inner = (
-            dtype.size_bytes,
-            merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0),
-        )
-        is_run = (
-            inner == CopyAxis(inner.extent, 1, 1)
-            and inner.extent * size >= _RUN_MIN_BYTES
-        )
+        size = dtype.size_bytes
+        inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
+        is_run = _is_run(inner) and inner.extent * size >= _RUN_MIN_BYTES
         if b.copy_run is not None and is_run:
             _lower_copy(b, _in_bytes(merged, size), INT8, is_run=True)
             continue
         for part, lanes in _split_into_words(merged, size):
             kind = UINT32 if lanes > 1 else dtype
-            run = (
-                _longest_run(part) if b.copy_run and kind.size_bytes in _WORDS else None
-            )
-            _lower_copy(
-                b,
-                run or part,
-                _WORDS[kind.size_bytes] if run else kind,
-                is_run=bool(run),
-            )
+            run: StridedCopy | None = None
+            if b.copy_run and kind.size_bytes in _WORDS:
+                run = _longest_run(part)
+            if run is None:
+                _lower_copy(b, part, kind)
+            else:
+                _lower_copy(b, run, _WORDS[kind.size_bytes], is_run=True)
 
 
 def _longest_run(copy: StridedCopy) -> StridedCopy | None:
@@ -157,30 +158,27 @@ def _longest_run(copy: StridedCopy) -> StridedCopy | None:
 
     Vectors have offsets of 16 bits, which limits the strides.
     """
-    strided = [
-        axis
-        for axis in copy.axes
-        if axis.is_plain
-        and min(axis.x_stride, axis.y_stride) > 0
-        and 1 < max(axis.x_stride, axis.y_stride) <= _STEP_MAX
-    ]
+    strided: list[CopyAxis] = []
+    for axis in copy.axes:
+        strides = axis.x_stride, axis.y_stride
+        if axis.is_plain and min(strides) > 0 and 1 < max(strides) <= _STEP_MAX:
+            strided.append(axis)
     run = max(strided, key=attrgetter("extent"), default=None)
     if run is None or run.extent < _RUN_MIN_ELEMENTS:
         return None
-    return replace(copy, axes=(*(axis for axis in copy.axes if axis is not run), run))
+    others = [axis for axis in copy.axes if axis is not run]
+    return replace(copy, axes=(*others, run))
 
 
 def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
     *outer, inner = copy.axes
-    axes = [
-        replace(a, x_stride=a.x_stride * size, y_stride=a.y_stride * size)
-        for a in outer
-    ]
-    run, (x, y) = (
-        CopyAxis(inner.extent * size, 1, 1),
-        (copy.x_offset * size, copy.y_offset * size),
-    )
-    return replace(copy, axes=(*axes, run), x_offset=x, y_offset=y)
+    axes: list[CopyAxis] = []
+    for a in outer:
+        x, y = a.x_stride * size, a.y_stride * size
+        axes.append(replace(a, x_stride=x, y_stride=y))
+    axes.append(CopyAxis(inner.extent * size, 1, 1))
+    x, y = copy.x_offset * size, copy.y_offset * size
+    return replace(copy, axes=tuple(axes), x_offset=x, y_offset=y)
 
 
 def _split_into_words(
@@ -190,33 +188,25 @@ def _split_into_words(
     lanes = max(_WORD_BYTES // size, 1)
     *outer, inner = copy.axes or (CopyAxis(1, 1, 1),)
     words, rest = divmod(inner.extent, lanes)
-    steps = [
-        copy.x_offset,
-        copy.y_offset,
-        *(n for a in outer for n in (a.x_stride, a.y_stride)),
-    ]
-    if lanes == 1 or not words or inner != CopyAxis(inner.extent, 1, 1):
+    if lanes == 1 or not words or not _is_run(inner):
         return [(copy, 1)]
+    steps = [copy.x_offset, copy.y_offset]
+    divided: list[CopyAxis] = []
+    for a in outer:
+        steps += [a.x_stride, a.y_stride]
+        x, y = a.x_stride // lanes, a.y_stride // lanes
+        divided.append(replace(a, x_stride=x, y_stride=y))
     if any(n % lanes for n in steps):
         return [(copy, 1)]
-    divided = [
-        replace(a, x_stride=a.x_stride // lanes, y_stride=a.y_stride // lanes)
-        for a in outer
-    ]
-    x_first, y_first, done = copy.x_offset, copy.y_offset, words * lanes
-    by_words = replace(
-        copy,
-        axes=(*divided, CopyAxis(words, 1, 1)),
-        x_offset=x_first // lanes,
-        y_offset=y_first // lanes,
-    )
+    x, y = copy.x_offset // lanes, copy.y_offset // lanes
+    axes = (*divided, CopyAxis(words, 1, 1))
+    by_words = replace(copy, axes=axes, x_offset=x, y_offset=y)
     if not rest:
         return [(by_words, lanes)]
     axes = (*outer, CopyAxis(rest, 1, 1))
-    return [
-        (by_words, lanes),
-        (replace(copy, axes=axes, x_offset=x_first + done, y_offset=y_first + done), 1),
-    ]
+    x, y = copy.x_offset + words * lanes, copy.y_offset + words * lanes
+    left_over = replace(copy, axes=axes, x_offset=x, y_offset=y)
+    return [(by_words, lanes), (left_over, 1)]
 
 
 def _lower_copy(
@@ -233,31 +223,28 @@ def _lower_copy(
             return i
         return minimum(b.load(tables[position, table], [i]).cast(INDEX), max(table))
 
-    tables = {
-        (position, table): b.constant(
-            "places", np.array(table), narrowest_index_dtype(table)
-        )
-        for position, axis in enumerate(copy.axes)
-        for table in (axis.table, axis.y_table)
-        if table
-    }
+    tables: dict[tuple[int, tuple[int, ...]], tir.Buffer] = {}
+    for position, axis in enumerate(copy.axes):
+        for table in filter(None, (axis.table, axis.y_table)):
+            kind = narrowest_index_dtype(table)
+            tables[position, table] = b.constant("places", np.array(table), kind)
     align = min(dtype.size_bytes, _WORD_BYTES)
-    x_size, y_size = (each.size_bytes // dtype.size_bytes for each in (source, result))
+    x_size = source.size_bytes // dtype.size_bytes
+    y_size = result.size_bytes // dtype.size_bytes
     x = b.view("from", source, 0, (x_size,), dtype=dtype, alignment=align)
     access: tir.AccessMode = "rw" if is_run else "w"
     y = b.view("to", result, 0, (y_size,), dtype=dtype, access=access, alignment=align)
     axes = copy.axes[:-1] if is_run else copy.axes
     with ExitStack() as stack:
-        x_index, y_index = (
-            ArithExpr(as_expr(copy.x_offset)),
-            ArithExpr(as_expr(copy.y_offset)),
-        )
+        x_index = ArithExpr(as_expr(copy.x_offset))
+        y_index = ArithExpr(as_expr(copy.y_offset))
         for position, axis in enumerate(axes):
             is_last = position == len(copy.axes) - 1 and axis.is_plain
             name, extent = f"i{position}", axis.extent
-            loop = (
-                b.unrolled(name, extent, *_UNROLL) if is_last else b.for_(name, extent)
-            )
+            if is_last:
+                loop = b.unrolled(name, extent, *_UNROLL)
+            else:
+                loop = b.for_(name, extent)
             i = stack.enter_context(loop)
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
@@ -286,9 +273,8 @@ def data_movement_op(
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         kind = call.input(0).dtype
-        if kind not in DTYPES or any(
-            item is None or item.dtype != kind for item in call.inputs
-        ):
+        is_uniform = all(x is not None and x.dtype == kind for x in call.inputs)
+        if kind not in DTYPES or not is_uniform:
             raise NotSupportedError(f"a {name} of {kind.name}")
         result = shape(call)
         output_shapes = result if isinstance(result, list) else [result]
@@ -296,12 +282,12 @@ def data_movement_op(
             raise NotSupportedError(
                 f"{len(call.outputs)} outputs, expected {len(output_shapes)}"
             )
-        if any(n < 1 for own in output_shapes for n in own):
-            raise NotSupportedError("an output without elements")
-        return tuple(
-            TensorType(own, kind, y.quantization)
-            for own, y in zip(output_shapes, call.outputs, strict=True)
-        )
+        outputs: list[TensorType] = []
+        for own, y in zip(output_shapes, call.outputs, strict=True):
+            if min(own, default=1) < 1:
+                raise NotSupportedError("an output without elements")
+            outputs.append(TensorType(own, kind, y.quantization))
+        return tuple(outputs)
 
     def lower(call: OpCall, b: Kernel) -> None:
         value = fill(call)
@@ -309,14 +295,17 @@ def data_movement_op(
             lower_fill(b, b.y, value)
         lower_copies(b, *copies(call))
 
+    def reference_in_order(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        results = reference(call, arrays)
+        return tuple(np.asarray(array, order="C") for array in results)
+
+    def subviews(call: OpCall) -> Subviews | None:
+        return None if fill(call) is not None else subviews_of(call, copies(call))
+
     return OpDef(
         name=name,
         infer=infer,
-        reference=lambda call, arrays: tuple(
-            np.asarray(array, order="C") for array in reference(call, arrays)
-        ),
+        reference=reference_in_order,
         lower=lower,
-        subviews=lambda call: (
-            None if fill(call) is not None else subviews_of(call, copies(call))
-        ),
+        subviews=subviews,
     )

@@ -52,14 +52,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     kinds = tuple(kind.dtype for kind in (x, feature, time, state))
     if kinds not in _SUPPORTED_TYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(f"an svdf of {', '.join(kind.name for kind in kinds)}")
-    if any(call.constant(index) is None for index in (1, 2)):
+    if call.constant(1) is None or call.constant(2) is None:
         raise NotSupportedError("weights that are not constant")
     batch, rank = x.shape[0], call.attributes(SvdfAttrs).rank
     filters, steps = feature.shape[0], time.shape[-1]
-    if (x.shape[1:], time.shape[:1]) != (
-        feature.shape[1:],
-        feature.shape[:1],
-    ) or filters % rank:
+    fits = x.shape[1:] == feature.shape[1:] and time.shape[:1] == feature.shape[:1]
+    if not fits or filters % rank:
         raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
     if state.shape != (batch, filters * steps):
         raise NotSupportedError(f"state of shape {list(state.shape)}")
@@ -82,18 +80,15 @@ def macs(call: OpCall) -> int:
 
 def state_zero_point(call: OpCall) -> int:
     state = call.input(_STATE)
-    is_ignored = state.dtype == FLOAT32 or (
-        call.numerics != "tflm" and state.dtype == INT16
-    )
-    return 0 if is_ignored else per_tensor_quant(state).zero_point
+    if state.dtype == FLOAT32 or (call.numerics != "tflm" and state.dtype == INT16):
+        return 0
+    return per_tensor_quant(state).zero_point
 
 
 def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
     x, feature, time, state = (_scale(call, index) for index in (0, 1, 2, _STATE))
-    first, second = (
-        x * feature / state,
-        state * time / per_tensor_quant(call.output).scale,
-    )
+    first = x * feature / state
+    second = state * time / per_tensor_quant(call.output).scale
     clamped = replace(call.input(_STATE), quantization=Quantization((state,), (0,)))
     return (
         make_requantization([first], Rounding.TWICE, clamped, "none"),
@@ -107,11 +102,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     is_float = call.input(0).dtype == FLOAT32
     dtype = np.float64 if is_float else np.int64
     x, feature, time = (np.asarray(array, dtype) for array in arrays[:3])
-    bias = (
-        arrays[3].astype(dtype)
-        if call.has_input(_BIAS)
-        else np.zeros(filters // rank, dtype)
-    )
+    bias = np.zeros(filters // rank, dtype)
+    if call.has_input(_BIAS):
+        bias = arrays[_BIAS].astype(dtype)
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
         x = x - per_tensor_quant(call.input(0)).zero_point
@@ -120,20 +113,16 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         features = _hybrid_features(call, arrays)
         time = np.asarray(time * np.float32(_scale(call, 2)))
     if not is_float:
-        features = state_and_output_requant(call)[0].apply(
-            features, INT32
-        ) + state_zero_point(call)
-    state = np.concatenate(
-        [history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2
-    )
+        to_state, to_output = state_and_output_requant(call)
+        features = to_state.apply(features, INT32) + state_zero_point(call)
+    newest = features[:, :, None].astype(history.dtype)
+    state = np.concatenate([history[:, :, 1:], newest], axis=2)
     products = (state.astype(dtype) - state_zero_point(call)) * time
     total = products.sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
         return apply_activation(total, attrs.activation), new_state
-    return state_and_output_requant(call)[1].apply(
-        total.astype(np.int32), INT8
-    ), new_state
+    return to_output.apply(total.astype(np.int32), INT8), new_state
 
 
 def _hybrid_features(call: OpCall, arrays: Sequence[Array]) -> Array:
@@ -188,10 +177,8 @@ def emit_units(
     with b.for_("n", batch) as n:
         feature = start(n)
         with b.for_("unit", filters // rank) as unit:
-            kind = FLOAT32 if is_float else UINT32
-            total = b.register(
-                "total", kind, 0 if bias is None else b.load(bias, [unit])
-            )
+            first = 0 if bias is None else b.load(bias, [unit])
+            total = b.register("total", FLOAT32 if is_float else UINT32, first)
             with b.for_("r", rank) as r:
                 f = b.let("filter", unit * rank + r)
                 with b.unrolled("t", steps - 1, *_UNROLL) as t:
@@ -235,21 +222,13 @@ def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
     attrs = call.attributes(SvdfAttrs)
     if call.input(0).dtype == FLOAT32:
         return b.input(_BIAS) if call.has_input(_BIAS) else None
-    bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, attrs.rank
-    sums = (
-        call.constant_array(2)
-        .astype(np.int64)
-        .sum(axis=1)
-        .reshape(-1, rank)
-        .sum(axis=1)
-    )
-    units = -state_zero_point(call) * sums
+    bias = call.constant(_BIAS) if call.has_input(_BIAS) else None
+    filter_sums = call.constant_array(2).astype(np.int64).sum(axis=1)
+    units = -state_zero_point(call) * filter_sums.reshape(-1, attrs.rank).sum(axis=1)
     units = units if bias is None else units + bias.array().astype(np.int64)
-    return (
-        b.constant("unit_bias", units.astype(np.uint32), UINT32)
-        if units.any()
-        else None
-    )
+    if not units.any():
+        return None
+    return b.constant("unit_bias", units.astype(np.uint32), UINT32)
 
 
 def _feature(
@@ -263,10 +242,8 @@ def _feature(
     start = 0 if bias is None else b.load(bias, [f])
     acc = b.register("acc", FLOAT32 if is_float else INT32, start)
     with b.unrolled("i", source.buffer.shape[-1], *_UNROLL) as i:
-        item, weight = (
-            b.load(source.buffer, [*source.at, i]),
-            b.load(b.input(1), [f, i]),
-        )
+        item = b.load(source.buffer, [*source.at, i])
+        weight = b.load(b.input(1), [f, i])
         if not is_float:
             zero_point = 0 if row is None else row.zero_point
             item, weight = item.cast(INT32) - zero_point, weight.cast(INT32)

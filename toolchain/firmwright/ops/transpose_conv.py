@@ -34,10 +34,8 @@ from firmwright.ops.requantize import (
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(TransposeConvAttrs)
     x, w, y = call.input(0), call.input(1), call.output
-    if (
-        not len(x.shape) == len(w.shape) == len(y.shape) == 4
-        or w.shape[3] != x.shape[3]
-    ):
+    has_images = len(x.shape) == len(w.shape) == len(y.shape) == 4
+    if not has_images or w.shape[3] != x.shape[3]:
         raise NotSupportedError(
             "transpose_conv needs 4-D tensors with equal input channels"
         )
@@ -50,20 +48,16 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(
             "an int16 transposed convolution with a 32-bit bias in TFLM"
         )
-    return (
-        TensorType((x.shape[0], *y.shape[1:3], w.shape[0]), x.dtype, y.quantization),
-    )
+    shape = (x.shape[0], *y.shape[1:3], w.shape[0])
+    return (TensorType(shape, x.dtype, y.quantization),)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    offset = (
-        0
-        if call.input(0).dtype == FLOAT32
-        else per_tensor_quant(call.input(0)).zero_point
-    )
+    x = arrays[0].astype(np.float64)
+    if call.input(0).dtype != FLOAT32:
+        x = x - per_tensor_quant(call.input(0)).zero_point
     weights = arrays[1].astype(np.float64) - weight_zero_point(call)
-    total = _scattered(call, arrays[0].astype(np.float64) - offset, weights)
-    return (reference_epilogue(call, total),)
+    return (reference_epilogue(call, _scattered(call, x, weights)),)
 
 
 def _scattered(call: OpCall, x: Array, w: Array) -> Array:

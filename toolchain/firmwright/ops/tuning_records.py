@@ -115,32 +115,32 @@ def parse_measurement(text: str) -> Measurement | None:
         data = parse_json(text)
     except ValueError:
         return None
-    if (
-        not isinstance(data, dict)
-        or data.get("schema") != SCHEMA
-        or not _is_valid(data)
-    ):
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        return None
+    if not _is_valid(data):
         return None
     return Measurement(
+        layer=data["layer"],
+        kernel=data["kernel"],
         choice=ConfiguredSchedule.from_settings(data["rule"], data["config"]),
+        status=data["status"],
+        count=data["count"],
+        unit=data["unit"],
+        what=data["what"],
         at=MeasurementContext(*(data[name] for name in _CONTEXT_FIELDS)),
-        **{
-            name: data[name]
-            for name in ("layer", "kernel", "status", "count", "unit", "what")
-        },
     )
 
 
 def _is_valid(data: Mapping[str, object]) -> bool:
     config, count = data.get("config"), data.get("count")
-    return (
-        all(isinstance(data.get(name), str) for name in _STRING_FIELDS)
-        and data["status"] in _STATUSES
-        and type(count) is int
-        and count >= 0
-        and isinstance(config, dict)
-        and all(type(value) in (int, str) for value in config.values())
-    )
+    for name in _STRING_FIELDS:
+        if not isinstance(data.get(name), str):
+            return False
+    if data["status"] not in _STATUSES or type(count) is not int or count < 0:
+        return False
+    if not isinstance(config, dict):
+        return False
+    return all(type(value) in (int, str) for value in config.values())
 
 
 def layer_digest(call: OpCall, target: Target) -> str:
@@ -148,15 +148,17 @@ def layer_digest(call: OpCall, target: Target) -> str:
 
     Only the granularity of the quantization is included.
     """
+    inputs: list[list[object] | None] = []
+    for index, kind in enumerate(call.inputs):
+        if kind is None:
+            inputs.append(None)
+        else:
+            is_constant = call.constant(index) is not None
+            inputs.append([*_structure(kind), is_constant])
     data = {
         "op": call.op,
         "attrs": attrs_to_mapping(call.attrs),
-        "inputs": [
-            None
-            if kind is None
-            else [*_structure(kind), call.constant(index) is not None]
-            for index, kind in enumerate(call.inputs)
-        ],
+        "inputs": inputs,
         "outputs": [_structure(kind) for kind in call.outputs],
         "numerics": call.numerics,
         "target": str(target),
@@ -183,14 +185,9 @@ def kernel_digest(function: tir.PrimFunc) -> str:
 
 
 def _structure(kind: TensorType) -> list[object]:
-    quantization = kind.quantization
-    granularity = (
-        "none"
-        if quantization is None
-        else "tensor"
-        if len(quantization.scales) == 1
-        else "channel"
-    )
+    granularity = "none"
+    if kind.quantization is not None:
+        granularity = "tensor" if len(kind.quantization.scales) == 1 else "channel"
     return [list(kind.shape), kind.dtype.name, granularity]
 
 
@@ -212,13 +209,11 @@ class TuningRecords:
     def from_measurements(measurements: Iterable[Measurement]) -> TuningRecords:
         """Index `measurements`; order and duplicates do not matter."""
         unique = {item.line(): item for item in measurements}
-        layers = group_pairs(
-            (unique[line].layer, unique[line]) for line in sorted(unique)
-        )
-        digest = _digest("\n".join(sorted(unique))) if unique else ""
-        return TuningRecords(
-            {name: tuple(items) for name, items in layers.items()}, digest
-        )
+        lines = sorted(unique)
+        groups = group_pairs((unique[line].layer, unique[line]) for line in lines)
+        layers = {name: tuple(items) for name, items in groups.items()}
+        digest = _digest("\n".join(lines)) if unique else ""
+        return TuningRecords(layers, digest)
 
     def measurements_for_layer(self, layer: str, board: str) -> tuple[Measurement, ...]:
         """Return the measurements of a layer that share one unit and context.
@@ -226,18 +221,13 @@ class TuningRecords:
         Measurements on `board` are preferred, then cycles, then the context with the
         most measurements.
         """
-        groups = group_pairs(
-            ((item.unit, item.at), item) for item in self.layers.get(layer, ())
-        )
+        measurements = self.layers.get(layer, ())
+        groups = group_pairs(((item.unit, item.at), item) for item in measurements)
 
         def rank(key: tuple[str, MeasurementContext]) -> tuple[bool, bool, int, str]:
             unit, at = key
-            return (
-                at.board != board,
-                unit != "cycles",
-                -len(groups[key]),
-                f"{unit} {at}",
-            )
+            size = len(groups[key])
+            return at.board != board, unit != "cycles", -size, f"{unit} {at}"
 
         best = min(groups, key=rank, default=None)
         return () if best is None else tuple(groups[best])

@@ -21,11 +21,8 @@ from firmwright.ops.strided_copy import DTYPES
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     condition, a, b, y = call.input(0), call.input(1), call.input(2), call.output
-    if (
-        condition.dtype != BOOL
-        or a.dtype not in DTYPES
-        or (b.dtype, y.dtype) != (a.dtype,) * 2
-    ):
+    is_uniform = a.dtype == b.dtype == y.dtype
+    if condition.dtype != BOOL or a.dtype not in DTYPES or not is_uniform:
         raise NotSupportedError(
             f"a select by {condition.dtype.name} between {a.dtype.name} and "
             f"{b.dtype.name}"
