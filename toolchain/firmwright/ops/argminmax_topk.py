@@ -25,7 +25,8 @@ _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 
 
 def _checked_axis(call: OpCall) -> int:
-    axis, x = call.attributes(SearchAttrs).axis, call.input(0)
+    axis = call.attributes(SearchAttrs).axis
+    x = call.input(0)
     if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"comparing {x.dtype.name} along axis {axis}")
     return axis
@@ -55,7 +56,8 @@ def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | 
 
 
 def infer_arg_min_max(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape = _checked_axis(call), call.input(0).shape
+    axis = _checked_axis(call)
+    shape = call.input(0).shape
     return (TensorType((*shape[:axis], *shape[axis + 1 :]), _index_dtype(call.output)),)
 
 
@@ -82,7 +84,8 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
     op = better[attrs.least, attrs.last]
     with ExitStack() as stack:
         index = _outer_loops(call, b, stack)
-        best, where = b.register("best", x.dtype), b.register("where", b.y.dtype)
+        best = b.register("best", x.dtype)
+        where = b.register("where", b.y.dtype)
         best.set(b.load(x, index))
         where.set(0)
         with b.for_("k", x.shape[axis]) as k:
@@ -94,7 +97,8 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
 
 
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape = _checked_axis(call), call.input(0).shape
+    axis = _checked_axis(call)
+    shape = call.input(0).shape
     k = call.attributes(TopKAttrs).k
     if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
         raise NotSupportedError(f"k = {k} for {shape[axis]} values")
@@ -122,7 +126,9 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower_top_k(call: OpCall, b: Kernel) -> None:
     """Emit insertions into the sorted outputs, in times that do not depend on data."""
     attrs = call.attributes(TopKAttrs)
-    x, axis, k = b.input(0), attrs.axis, attrs.k
+    x = b.input(0)
+    axis = attrs.axis
+    k = attrs.k
     with ExitStack() as stack:
         outer = _outer_loops(call, b, stack)
         worst = b.register("worst", x.dtype, b.load(x, outer))

@@ -43,8 +43,11 @@ _QUERY, _KEY, _VALUE, _LENGTH = range(4)
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(AttentionAttrs)
-    query, heads, shared = call.input(_QUERY), attrs.heads, attrs.kv_heads
-    key, value = _cache_shape(call, _KEY), _cache_shape(call, _VALUE)
+    query = call.input(_QUERY)
+    heads = attrs.heads
+    shared = attrs.kv_heads
+    key = _cache_shape(call, _KEY)
+    value = _cache_shape(call, _VALUE)
     if (
         query.dtype != FLOAT32
         or len(query.shape) != 3
@@ -72,7 +75,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def _cache_shape(call: OpCall, index: int) -> tuple[int, int, int, int]:
     """Return keys or values as [batch, keys, heads, size]."""
     attrs = call.attributes(AttentionAttrs)
-    shape, heads, kind = call.input(index).shape, attrs.kv_heads, call.input(index)
+    shape = call.input(index).shape
+    heads = attrs.kv_heads
+    kind = call.input(index)
     if kind.dtype not in (FLOAT32, INT8) or (
         kind.dtype == INT8 and kind.quantization is None
     ):
@@ -195,9 +200,11 @@ class _HeadTile:
 
 def lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(AttentionAttrs)
-    heads, group = attrs.heads, attrs.heads // attrs.kv_heads
+    heads = attrs.heads
+    group = attrs.heads // attrs.kv_heads
     batch, keys, _, size = _cache_shape(call, _KEY)
-    rows, value_size = call.output.shape[1], _cache_shape(call, _VALUE)[3]
+    rows = call.output.shape[1]
+    value_size = _cache_shape(call, _VALUE)[3]
     tile = _greatest_divisor(group, max(_REGISTERS // _BLOCK, 1))
     loops = _Loops(call, b, tile)
     key_scales = loops.table("key_scales", _KEY, 0)
@@ -205,9 +212,11 @@ def lower(call: OpCall, b: Kernel) -> None:
     with Nest() as enter:
         query = b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size))
         out = b.view("out", b.y, 0, (batch, rows, heads, value_size), access="w")
-        key, value = loops.cache(_KEY), loops.cache(_VALUE)
+        key = loops.cache(_KEY)
+        value = loops.cache(_VALUE)
         scores = b.allocate("scores", FLOAT32, (keys, tile))
-        n, row = enter(b.for_("n", batch)), enter(b.for_("row", rows))
+        n = enter(b.for_("n", batch))
+        row = enter(b.for_("row", rows))
         key_count = b.let("used", _keys_in_use(call, b, n, row).cast(INT32)).cast(INDEX)
         index = enter(b.for_("tile", heads // tile))
         first = b.let("first", index * tile)
@@ -219,8 +228,10 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _keys_in_use(call: OpCall, b: Kernel, n: ArithExpr, row: ArithExpr) -> ArithExpr:
     attrs = call.attributes(AttentionAttrs)
-    keys, rows = _cache_shape(call, _KEY)[1], call.output.shape[1]
-    count, end = ArithExpr(immediate(keys, INDEX)), row + (attrs.offset + 1)
+    keys = _cache_shape(call, _KEY)[1]
+    rows = call.output.shape[1]
+    count = ArithExpr(immediate(keys, INDEX))
+    end = row + (attrs.offset + 1)
     if call.has_input(_LENGTH):
         count = minimum(b.load(b.input(_LENGTH), [n]).cast(INDEX), keys)
         end = count - (rows - 1) + row
@@ -239,7 +250,9 @@ def _score(
 ) -> tir.Buffer:
     """Store the scores as powers of two; return registers of their maxima."""
     attrs = loops.call.attributes(AttentionAttrs)
-    b, block, size = loops.b, loops.block(_KEY), key.shape[3]
+    b = loops.b
+    block = loops.block(_KEY)
+    size = key.shape[3]
     scale = _LOG2_E * attrs.scale
     highest = b.reg("highest", FLOAT32, loops.heads)
     for h in range(loops.heads):

@@ -40,12 +40,15 @@ _DTYPES = (INT8, INT16, FLOAT32)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, y, z = call.input(0), call.input(1), call.output
+    x = call.input(0)
+    y = call.input(1)
+    z = call.output
     if x.dtype not in _DTYPES or (y.dtype, z.dtype) != (x.dtype, x.dtype):
         raise NotSupportedError(
             f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}"
         )
-    shape, depth = output_shape(call), matrix_shape(call, 0)[1]
+    shape = output_shape(call)
+    depth = matrix_shape(call, 0)[1]
     if x.dtype != FLOAT32:
         requantize.check_zero_points(x, y, z)
         if depth > _MOST_TERMS[x.dtype]:
@@ -94,7 +97,8 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
     ends = np.array([INT8.min, INT8.max])
-    left, right = ends - _zero_point(call, 0), ends - _zero_point(call, 1)
+    left = ends - _zero_point(call, 0)
+    right = ends - _zero_point(call, 1)
     products = np.multiply.outer(left, right) * matrix_shape(call, 0)[1]
     return products.min(keepdims=True)[0], products.max(keepdims=True)[0]
 
@@ -184,7 +188,8 @@ def index_by_batch(
     """View input `index` (2: output) with an axis per batch loop, then the matrix."""
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
-    name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"
+    name = ("left", "right", "out")[index]
+    access = "w" if index == 2 else "r"
     return b.view(name, buffer, 0, (*own, *buffer.shape[-2:]), access=access)  # type: ignore[arg-type]  # r or w
 
 
@@ -209,7 +214,8 @@ def _has_several_batch_axes(call: OpCall, index: int) -> bool:
 
 
 def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, y = _matrix(call, arrays, 0), _matrix(call, arrays, 1)
+    x = _matrix(call, arrays, 0)
+    y = _matrix(call, arrays, 1)
     steps = np.zeros(x.shape, np.int64)
     scales = np.zeros((*x.shape[:-1], 1), np.float32)
     for place in np.ndindex(*x.shape[:-1]):

@@ -39,7 +39,8 @@ def slice_rows(
     call: Call, rows: RowWindow, shares: Shares, names: UniqueNamer, alignment: int
 ) -> tuple[CallSlice, ...] | None:
     """Return one slice of `call` per share, or None if it cannot be sliced."""
-    y, sources = call.outputs[0], rows.row_inputs(call)
+    y = call.outputs[0]
+    sources = rows.row_inputs(call)
     is_plain = (rows.window_height, rows.stride, rows.pad_before) == (1, 1, 0)
     if not isinstance(call.attrs, WindowAttrs) and not is_plain:
         return None

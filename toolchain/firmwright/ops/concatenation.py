@@ -22,7 +22,9 @@ from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_cop
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    first, y, axis = call.input(0), call.output, call.attributes(AxisAttrs).axis
+    first = call.input(0)
+    y = call.output
+    axis = call.attributes(AxisAttrs).axis
     if first.dtype not in DTYPES:
         raise NotSupportedError(f"{first.dtype.name} inputs")
     if not 0 <= axis < len(first.shape):
@@ -61,8 +63,10 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    axis, shape = call.attributes(AxisAttrs).axis, call.output.shape
-    rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
+    axis = call.attributes(AxisAttrs).axis
+    shape = call.output.shape
+    rows = math.prod(shape[:axis])
+    row = math.prod(shape[axis:])
     begin = 0
     for index in range(len(call.inputs)):
         part = math.prod(call.input(index).shape[axis:])

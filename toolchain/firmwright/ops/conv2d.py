@@ -52,7 +52,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
     """Return the output shape after checking the window."""
-    x, window = call.input(0), conv_window.window_of(call, call.input(1).shape[1:3])
+    x = call.input(0)
+    window = conv_window.window_of(call, call.input(1).shape[1:3])
     conv_window.check_window(window)
     return (x.shape[0], *window.output_size(*x.shape[1:3]), channels)
 
@@ -97,7 +98,8 @@ def weights_of(call: OpCall) -> Array:
 
 
 def weight_offsets(call: OpCall) -> Array:
-    zero_point, weights = requantize.weight_zero_point(call), weights_of(call)
+    zero_point = requantize.weight_zero_point(call)
+    weights = weights_of(call)
     return weights.astype(np.int16) - zero_point if zero_point else weights
 
 
@@ -159,7 +161,8 @@ def lower_convolution(
     attrs = call.attributes(ActivationAttrs)
     is_float = call.input(0).dtype == FLOAT32
     dtype = FLOAT32 if is_float else int16x8.accumulator_dtype(call, channel_axis)
-    zero_point, weight_zero = _zero_point(call), requantize.weight_zero_point(call)
+    zero_point = _zero_point(call)
+    weight_zero = requantize.weight_zero_point(call)
     weights = b.input(1)
     bias = b.constant("bias", bias_of(call, "float32" if is_float else "int32"), dtype)
 

@@ -74,7 +74,8 @@ class WindowNd:
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
                 position = out * self.stride[axis] + k * self.step[axis]
                 i = b.let(f"p{axis}", position + self.first[axis])
-                spread, end = self.spread[axis], self.inputs[axis] * self.spread[axis]
+                spread = self.spread[axis]
+                end = self.inputs[axis] * self.spread[axis]
                 if self._exceeds_input(axis):
                     stack.enter_context(b.if_(logical_and(i >= 0, i < end)))
                 if spread > 1:
@@ -114,8 +115,10 @@ class WindowNd:
 
 def window_of(call: OpCall, size: Sequence[int]) -> WindowNd:
     attrs = call.attributes(WindowNdAttrs)
-    stride, dilation = attrs.stride, attrs.dilation
-    before, outputs = attrs.before, attrs.outputs
+    stride = attrs.stride
+    dilation = attrs.dilation
+    before = attrs.before
+    outputs = attrs.outputs
     inputs = call.input(0).shape[2:]
     rank = len(inputs)
     ranks = {len(row) for row in (size, stride, dilation, before, outputs)}
@@ -125,7 +128,8 @@ def window_of(call: OpCall, size: Sequence[int]) -> WindowNd:
         raise NotSupportedError("a window, stride, dilation or output below 1")
     if min(before) < 0:
         raise NotSupportedError("negative padding")
-    one, less = (1,) * rank, tuple(-n for n in before)
+    one = (1,) * rank
+    less = tuple(-n for n in before)
     if _is_transposed(call):
         step = tuple(-n for n in dilation)
         return WindowNd(tuple(size), one, step, before, stride, inputs, outputs)
@@ -140,12 +144,15 @@ _CONV_DTYPES = (FLOAT32, INT32)
 
 
 def _filters_per_group(call: OpCall) -> int:
-    w, groups = call.input(1), call.attributes(ConvNdAttrs).groups
+    w = call.input(1)
+    groups = call.attributes(ConvNdAttrs).groups
     return w.shape[1] if _is_transposed(call) else w.shape[0] // max(groups, 1)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, w, groups = call.input(0), call.input(1), call.attributes(ConvNdAttrs).groups
+    x = call.input(0)
+    w = call.input(1)
+    groups = call.attributes(ConvNdAttrs).groups
     if (
         x.dtype not in _CONV_DTYPES
         or w.dtype != x.dtype
@@ -173,11 +180,15 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w = arrays[0].astype(np.float64), arrays[1]
+    x = arrays[0].astype(np.float64)
+    w = arrays[1]
     groups = call.attributes(ConvNdAttrs).groups
-    n, count, filters = x.shape[0], x.shape[1] // groups, _filters_per_group(call)
+    n = x.shape[0]
+    count = x.shape[1] // groups
+    filters = _filters_per_group(call)
     window = window_of(call, w.shape[2:])
-    weights, product = w.reshape(groups, -1, *w.shape[1:]), "ngc...,gmc->ngm..."
+    weights = w.reshape(groups, -1, *w.shape[1:])
+    product = "ngc...,gmc->ngm..."
     if _is_transposed(call):
         weights = weights.swapaxes(1, 2)
     total: Array = np.zeros((n, groups, filters, *window.outputs))
@@ -191,8 +202,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    x, w, groups = b.input(0), b.input(1), call.attributes(ConvNdAttrs).groups
-    window, filters = window_of(call, w.shape[2:]), _filters_per_group(call)
+    x = b.input(0)
+    w = b.input(1)
+    groups = call.attributes(ConvNdAttrs).groups
+    window = window_of(call, w.shape[2:])
+    filters = _filters_per_group(call)
     count = x.shape[1] // groups
     extents = (x.shape[0], filters * groups)
     with b.loops("n m", extents) as (n, m), b.loops("o", window.outputs) as index:
@@ -235,7 +249,8 @@ def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
     for axis, size in enumerate(window.size):
         low, high = 0, window.inputs[axis]
         if padded:
-            low, high = -padded[2 * axis], high + padded[2 * axis + 1]
+            low = -padded[2 * axis]
+            high = high + padded[2 * axis + 1]
         positions = window.positions(axis, np.arange(size))
         counts.append(((positions >= low) & (positions < high)).sum(axis=1))
     return counts
@@ -243,7 +258,9 @@ def _tap_counts(call: OpCall, window: WindowNd) -> list[Array]:
 
 def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(PoolNdAttrs)
-    x, window, kind = arrays[0], _pool_window(call), attrs.kind
+    x = arrays[0]
+    window = _pool_window(call)
+    kind = attrs.kind
     shape = (*x.shape[:2], *window.outputs)
     if kind == "max":
         best = np.full(shape, _least(call.input(0).dtype), x.dtype)
@@ -260,7 +277,9 @@ def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower_pool(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(PoolNdAttrs)
-    x, window, kind = b.input(0), _pool_window(call), attrs.kind
+    x = b.input(0)
+    window = _pool_window(call)
+    kind = attrs.kind
     factors = []
     if kind == "average":
         for axis, counts in enumerate(_tap_counts(call, window)):

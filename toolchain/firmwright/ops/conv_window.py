@@ -97,7 +97,8 @@ def output_positions(b: Builder, y_shape: Sequence[int]) -> Iterator[OutputPosit
 def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
     attrs = call.attributes(WindowAttrs)
     height, width = call.input(0).shape[1:3]
-    stride, dilation = attrs.stride, attrs.dilation
+    stride = attrs.stride
+    dilation = attrs.dilation
     padding = attrs.padding
     return ConvWindow(
         (size[0], size[1]),
@@ -143,7 +144,8 @@ def im2col(x: Array, window: ConvWindow, outside: float = 0) -> Array:
     taps: list[Array] = []
     for ky in range(window.size[0]):
         for kx in range(window.size[1]):
-            y, x_first = ky * window.dilation[0], kx * window.dilation[1]
+            y = ky * window.dilation[0]
+            x_first = kx * window.dilation[1]
             taps.append(padded[:, y::down, x_first::right][:, :rows, :cols])
     stacked: Array = np.concatenate(taps, axis=-1)
     return stacked

@@ -98,7 +98,9 @@ def _is_quantized(call: OpCall) -> bool:
 
 def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(CumulativeAttrs)
-    axis, x, step = attrs.axis, call.input(0), attrs.step
+    axis = attrs.axis
+    x = call.input(0)
+    step = attrs.step
     if x.dtype not in _CUMULATIVE_DTYPES or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"cumulative of {x.dtype.name} along axis {axis}")
     if step not in ("add", "mul") or (step == "mul" and _is_quantized(call)):
@@ -109,7 +111,8 @@ def _infer_cumulative(call: OpCall) -> tuple[TensorType, ...]:
 def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(CumulativeAttrs)
     axis, reverse = attrs.axis, attrs.reverse
-    is_sum, quantized = attrs.step == "add", _is_quantized(call)
+    is_sum = attrs.step == "add"
+    quantized = _is_quantized(call)
     x = _term(call).apply(arrays[0]) if quantized else arrays[0]
     x = np.flip(x, axis) if reverse else x
     if attrs.exclusive:
@@ -126,13 +129,13 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
 
 def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(CumulativeAttrs)
-    shape, axis, count = (
-        call.input(0).shape,
-        attrs.axis,
-        call.input(0).shape[attrs.axis],
-    )
-    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    quantized, is_sum = _is_quantized(call), attrs.step == "add"
+    shape = call.input(0).shape
+    axis = attrs.axis
+    count = call.input(0).shape[attrs.axis]
+    before = math.prod(shape[:axis])
+    after = math.prod(shape[axis + 1 :])
+    quantized = _is_quantized(call)
+    is_sum = attrs.step == "add"
     wide = INT32 if quantized else call.input(0).dtype
     join = operator.add if is_sum else operator.mul
     x, y = b.views("values sums", (before, count, after), b.input(0), b.y)

@@ -33,7 +33,8 @@ from firmwright.ops.strided_copy import (
 
 
 def _transposed_shape(call: OpCall) -> tuple[int, ...]:
-    shape, perm = call.input(0).shape, call.attributes(TransposeAttrs).perm
+    shape = call.input(0).shape
+    perm = call.attributes(TransposeAttrs).perm
     return tuple(shape[axis] for axis in perm)
 
 
@@ -86,7 +87,8 @@ def _slice_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    attrs, selected = call.attributes(StridedSliceAttrs), arrays[0]
+    attrs = call.attributes(StridedSliceAttrs)
+    selected = arrays[0]
     rows = zip(attrs.begin, attrs.strides, attrs.counts, strict=True)
     for axis, (first, step, count) in enumerate(rows):
         places = [first + step * k for k in range(count)]
@@ -96,7 +98,8 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _split_shapes(call: OpCall) -> list[tuple[int, ...]]:
     attrs = call.attributes(SplitAttrs)
-    axis, shape = attrs.axis, call.input(0).shape
+    axis = attrs.axis
+    shape = call.input(0).shape
     return [(*shape[:axis], n, *shape[axis + 1 :]) for n in attrs.sizes]
 
 
@@ -118,7 +121,8 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 
 def _pack_shape(call: OpCall) -> tuple[int, ...]:
-    axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
+    axis = call.attributes(AxisAttrs).axis
+    shape = call.input(0).shape
     is_equal = all(kind is not None and kind.shape == shape for kind in call.inputs)
     if not is_equal or axis > len(shape):
         raise NotSupportedError("inputs of different shapes")
@@ -130,7 +134,8 @@ def _other_strides(strides: Sequence[int], axis: int) -> list[int]:
 
 
 def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
-    axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
+    axis = call.attributes(AxisAttrs).axis
+    shape = call.input(0).shape
     strides = row_major_strides(_pack_shape(call))
     others = _other_strides(strides, axis)
     axes = tuple(map(CopyAxis, shape, row_major_strides(shape), others))
@@ -141,7 +146,8 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
+    axis = call.attributes(AxisAttrs).axis
+    shape = call.input(0).shape
     return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
 
 
@@ -158,13 +164,16 @@ def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 def _gather_shape(call: OpCall) -> tuple[int, ...]:
     attrs = call.attributes(GatherAttrs)
-    axis, shape = attrs.axis, call.input(0).shape
+    axis = attrs.axis
+    shape = call.input(0).shape
     return (*shape[:axis], *attrs.shape, *shape[axis + 1 :])
 
 
 def _gather_copies(call: OpCall) -> Sequence[StridedCopy]:
     attrs = call.attributes(GatherAttrs)
-    axis, shape, indices = attrs.axis, call.input(0).shape, attrs.indices
+    axis = attrs.axis
+    shape = call.input(0).shape
+    indices = attrs.indices
     extents = (*shape[:axis], len(indices), *shape[axis + 1 :])
     axes = list(copy_axes(extents, row_major_strides(shape)))
     axes[axis] = replace(axes[axis], table=indices)
@@ -179,7 +188,8 @@ def _gather_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _tile_copies(call: OpCall) -> Sequence[StridedCopy]:
     attrs = call.attributes(TileAttrs)
-    shape, strides = call.input(0).shape, row_major_strides(call.input(0).shape)
+    shape = call.input(0).shape
+    strides = row_major_strides(call.input(0).shape)
     y_strides = row_major_strides(call.output.shape)
     axes: list[CopyAxis] = []
     for times, n, x, y in zip(attrs.multiples, shape, strides, y_strides, strict=True):
@@ -188,7 +198,8 @@ def _tile_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _tile_shape(call: OpCall) -> tuple[int, ...]:
-    shape, multiples = call.input(0).shape, call.attributes(TileAttrs).multiples
+    shape = call.input(0).shape
+    multiples = call.attributes(TileAttrs).multiples
     if len(shape) != len(multiples):
         raise NotSupportedError(
             f"{len(multiples)} multiples of {len(shape)} dimensions"
@@ -197,7 +208,8 @@ def _tile_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _aligned_shape(call: OpCall) -> tuple[int, ...]:
-    shape, target = call.input(0).shape, call.attributes(BroadcastAttrs).shape
+    shape = call.input(0).shape
+    target = call.attributes(BroadcastAttrs).shape
     aligned = (1,) * (len(target) - len(shape)) + tuple(shape)
     fits = len(aligned) == len(target)
     for a, n in zip(aligned, target, strict=False):
@@ -221,14 +233,16 @@ def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _reversed_shape(call: OpCall) -> tuple[int, ...]:
-    shape, axes = call.input(0).shape, call.attributes(ReverseAttrs).axes
+    shape = call.input(0).shape
+    axes = call.attributes(ReverseAttrs).axes
     if not all(0 <= axis < len(shape) for axis in axes):
         raise NotSupportedError(f"the axes {list(axes)} of {len(shape)}")
     return shape
 
 
 def _reverse_copies(call: OpCall) -> Sequence[StridedCopy]:
-    shape, axes = call.input(0).shape, call.attributes(ReverseAttrs).axes
+    shape = call.input(0).shape
+    axes = call.attributes(ReverseAttrs).axes
     strides = row_major_strides(shape)
     first = sum((shape[axis] - 1) * strides[axis] for axis in axes)
     steps = list(strides)

@@ -104,7 +104,8 @@ def _fit_multipliers(
     With `is_even`, multipliers that change are even if possible.
     """
     if len(factors) == 1:
-        low, high = low.min(keepdims=True), high.max(keepdims=True)
+        low = low.min(keepdims=True)
+        high = high.max(keepdims=True)
     bounds = _Bounds.of(np.array(factors), low, high, params, definition)
     multipliers = np.broadcast_to(np.array(params.multipliers, np.int64), len(factors))
     right = 31 - np.broadcast_to(np.array(params.shifts, np.int64), len(factors))
@@ -144,7 +145,8 @@ class _Bounds:
         params: Requantization,
         definition: Definition,
     ) -> "_Bounds":
-        first, last = params.clamp_min + 1, params.clamp_max
+        first = params.clamp_min + 1
+        last = params.clamp_max
         values = np.arange(first, last + 1, dtype=np.int64) - params.zero_point
         low, high = low[:, None], high[:, None]
         least = _least_sums(definition, factors[:, None], values, low, high)
@@ -158,7 +160,8 @@ class _Bounds:
 
     def hold(self, multipliers: Array, right: Array) -> Array:
         """Return, per channel, whether the multipliers map every sum correctly."""
-        multiplier, places = multipliers[:, None], right[:, None]
+        multiplier = multipliers[:, None]
+        places = right[:, None]
         half = np.int64(1) << (places - 1)
         reaches = (self.reaching * multiplier + half) >> places >= self.values
         misses = (self.below * multiplier + half) >> places < self.values

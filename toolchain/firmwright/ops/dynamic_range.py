@@ -67,14 +67,18 @@ def check_hybrid(
 def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float32, int]:
     low, high = values.min(), values.max()
     if asymmetric:
-        scale, offset = dynamic_scale(low, high), int(dynamic_zero_point(low, high))
-        inverse, minimum = np.float32(1) / scale, -128
+        scale = dynamic_scale(low, high)
+        offset = int(dynamic_zero_point(low, high))
+        inverse = np.float32(1) / scale
+        minimum = -128
     else:
         reach = max(abs(low), abs(high))
         if reach == 0:
             return np.zeros(values.shape, np.int8), np.float32(1), 0
-        scale, offset = reach / np.float32(_SYMMETRIC_LIMIT), 0
-        inverse, minimum = np.float32(_SYMMETRIC_LIMIT) / reach, -_SYMMETRIC_LIMIT
+        scale = reach / np.float32(_SYMMETRIC_LIMIT)
+        offset = 0
+        inverse = np.float32(_SYMMETRIC_LIMIT) / reach
+        minimum = -_SYMMETRIC_LIMIT
     scaled = (values * inverse).astype(np.float64)
     rounded = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5) + offset
     return np.clip(rounded, minimum, 127).astype(np.int8), np.float32(scale), offset
@@ -149,7 +153,8 @@ def quantize_row(
     The scale that the result holds includes `weight_scale`, if that is given.
     """
     passes = passes or _DEFAULT_PASSES
-    low, high = b.register("low", FLOAT32), b.register("high", FLOAT32)
+    low = b.register("low", FLOAT32)
+    high = b.register("high", FLOAT32)
     scale = b.register("scale", FLOAT32)
     offset = b.register("offset", INT32) if asymmetric else None
     if offset is not None:
@@ -170,8 +175,10 @@ def quantize_row(
 
 def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> QuantizedRow:
     """Emit the quantization of `row` to int8 in `target` by `quantize_array_onnx`."""
-    low, high = b.register("low", FLOAT32), b.register("high", FLOAT32)
-    scale, offset = b.register("scale", FLOAT32), b.register("offset", INT32)
+    low = b.register("low", FLOAT32)
+    high = b.register("high", FLOAT32)
+    scale = b.register("scale", FLOAT32)
+    offset = b.register("offset", INT32)
     _find_min_max(b, row, low, high)
     ends = low.value, high.value
     scale.set(call_intrinsic("dynamic_scale", ends, FLOAT32, FLOAT32))
@@ -209,7 +216,8 @@ def _find_max_magnitude(b: Kernel, row: FloatRow, reach: Register) -> None:
 
 def _find_min_max(b: Kernel, row: FloatRow, low: Register, high: Register) -> None:
     """Store minimum and maximum of `row`, both including 0 or -0."""
-    min_bits, max_bits = b.register("min_bits", UINT32), b.register("max_bits", INT32)
+    min_bits = b.register("min_bits", UINT32)
+    max_bits = b.register("max_bits", INT32)
     min_bits.set(_NEGATIVE_ZERO)
     max_bits.set(0)
     with _value_bits(b, row, UINT32) as bits:

@@ -93,7 +93,8 @@ def loop_over_elements(
         at: list[ArithExpr] = []
         for depth, (extent, _) in enumerate(loops[:-1]):
             at.append(stack.enter_context(b.for_(f"i{depth}", extent)))
-        name, extent = "i" if len(loops) == 1 else f"i{len(loops) - 1}", loops[-1][0]
+        name = "i" if len(loops) == 1 else f"i{len(loops) - 1}"
+        extent = loops[-1][0]
         last = b.unrolled(name, extent, *factors) if factors else b.for_(name, extent)
         at.append(stack.enter_context(last))
         values: list[ArithExpr] = []
@@ -177,7 +178,8 @@ def subtract_zero_points(call: OpCall, *values: ArrayOrExpr) -> tuple[ArrayOrExp
 def choose(condition: ArrayOrExpr, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
     """Return `a` where the condition holds, else `b`: int32 expressions or arrays."""
     if isinstance(condition, ArithExpr):
-        chosen, other = as_expr(a, INT32), as_expr(b, INT32)
+        chosen = as_expr(a, INT32)
+        other = as_expr(b, INT32)
         return select(condition, ArithExpr(chosen), ArithExpr(other))
     return np.where(condition, a, b)
 
@@ -217,7 +219,8 @@ def elementwise_op(
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
-        kinds, y = [call.input(index) for index in range(inputs)], call.output
+        kinds = [call.input(index) for index in range(inputs)]
+        y = call.output
         kind = kinds[0].dtype
         is_uniform = {k.dtype for k in kinds} == {kind} and y.dtype == (result or kind)
         if kind.name not in kernels or not is_uniform:

@@ -179,7 +179,8 @@ def _quotient(call: OpCall, a: Array, b: Array) -> Array:
 def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     params = _quotient_requantization(call)
     x, y = elementwise.subtract_zero_points(call, a, b)
-    dividend, size = select(y < 0, 0 - x, x), maximum(maximum(y, 0 - y), 1)
+    dividend = select(y < 0, 0 - x, x)
+    size = maximum(maximum(y, 0 - y), 1)
     lead = intrinsic("clz", [size], INT32)
     spread = maximum(select(dividend < 0, dividend * -2 - 1, dividend * 2), 1)
     left = minimum(intrinsic("clz", [spread], INT32), _MAX_LEFT_SHIFT)
@@ -201,12 +202,14 @@ def _divisor(b: ArithExpr) -> ArithExpr:
 
 def _lower_floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Round down by correcting C's quotient, which truncates toward zero."""
-    x, y = a.cast(INT32), _divisor(b.cast(INT32))
+    x = a.cast(INT32)
+    y = _divisor(b.cast(INT32))
     return (x / y - _needs_decrement(x, y).cast(INT32)).cast(call.output.dtype)
 
 
 def _lower_floor_mod(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    x, y = a.cast(INT32), _divisor(b.cast(INT32))
+    x = a.cast(INT32)
+    y = _divisor(b.cast(INT32))
     return (x % y + select(_needs_decrement(x, y), y, 0)).cast(call.output.dtype)
 
 

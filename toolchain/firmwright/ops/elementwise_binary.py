@@ -86,7 +86,8 @@ _COMPARED_BITS = 8
 
 def _check_scales_below_one(call: OpCall) -> None:
     _quantized(call)
-    first, second = per_tensor_quant(call.input(0)), per_tensor_quant(call.input(1))
+    first = per_tensor_quant(call.input(0))
+    second = per_tensor_quant(call.input(1))
     if max(first.scale, second.scale) >= 1:
         raise NotSupportedError(
             "a comparison of quantized values with a scale of 1 or more"
@@ -120,7 +121,8 @@ _SQUARED_BITS = {INT8: 7, INT16: 0}
 
 def _square_factors(call: OpCall) -> tuple[float, float, float]:
     a, b, y = tensor_scales(call)
-    twice, bits = 2 * max(a, b), _SQUARED_BITS[call.output.dtype]
+    twice = 2 * max(a, b)
+    bits = _SQUARED_BITS[call.output.dtype]
     return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
 
 

@@ -61,7 +61,8 @@ def _root_requant(call: OpCall) -> Requantization:
 
 def _rsqrt_of_table(call: OpCall, real: Array) -> Array:
     """Compute as LiteRT fills its int16 table: every operation rounds to float32."""
-    x, scale = real.astype(np.float32), np.float32(per_tensor_quant(call.output).scale)
+    x = real.astype(np.float32)
+    scale = np.float32(per_tensor_quant(call.output).scale)
     return np.where(x > 0, 1 / np.sqrt(x), INT16.max * scale)
 
 
@@ -86,7 +87,8 @@ def _lower_rsqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 
 def _sqrt_quantized(call: OpCall, x: Array) -> Array:
-    x_quant, quant = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+    x_quant = per_tensor_quant(call.input(0))
+    quant = per_tensor_quant(call.output)
     kind = call.output.dtype
     value = np.maximum(x.astype(np.int64) - x_quant.zero_point, 0)
     real = np.sqrt(value.astype(np.float32) * np.float32(x_quant.scale))
@@ -129,7 +131,8 @@ def _negative(x: ArithExpr) -> ArithExpr:
 def _sign(x: ArithExpr) -> ArithExpr:
     kind = x.expr.dtype
     one = 1.0 if kind == FLOAT32 else 1
-    is_positive, is_negative = x > _zero(x), x < _zero(x)
+    is_positive = x > _zero(x)
+    is_negative = x < _zero(x)
     return is_positive.cast(kind) * one - is_negative.cast(kind) * one
 
 

@@ -157,7 +157,9 @@ def unreduced_type(call: OpCall) -> TensorType:
 
 def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(ReductionAttrs)
-    unreduced, axes, step = unreduced_type(call), attrs.axes, attrs.step
+    unreduced = unreduced_type(call)
+    axes = attrs.axes
+    step = attrs.step
     if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
     rank = len(unreduced.shape)
@@ -170,7 +172,8 @@ def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
 def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the reduced values; floats are computed in double."""
     attrs = call.attributes(ReductionAttrs)
-    unreduced, permuted = unreduced_type(call), permuted_arrays(call, arrays)
+    unreduced = unreduced_type(call)
+    permuted = permuted_arrays(call, arrays)
     computed = evaluate_in_numpy(attrs.formula, permuted)
     values = np.broadcast_to(computed, unreduced.shape)
     if unreduced.dtype.is_float:

@@ -96,9 +96,13 @@ def _fixed(value: float) -> int:
 
 
 _FOURTH = 2**0.25
-_LOG_2, _ROOT_HALF, _S = _fixed(math.log(2)), _fixed(0.5**0.5), _fixed(0.5**0.25)
-_N, _D = _fixed(11 / 240 * _FOURTH), _fixed(1 / 20 * _FOURTH)
-_I, _F = _fixed(2 / _FOURTH - _FOURTH), _fixed(1 / 4 * _FOURTH)
+_LOG_2 = _fixed(math.log(2))
+_ROOT_HALF = _fixed(0.5**0.5)
+_S = _fixed(0.5**0.25)
+_N = _fixed(11 / 240 * _FOURTH)
+_D = _fixed(1 / 20 * _FOURTH)
+_I = _fixed(2 / _FOURTH - _FOURTH)
+_F = _fixed(1 / 4 * _FOURTH)
 _QUARTER = 1 << (29 - _BITS)
 _UNIT = 1 << (31 - _BITS)
 
@@ -120,7 +124,8 @@ def logarithm(x: Array) -> Array:
     headroom = _clz(high_mul(z, _ROOT_HALF)) - 1
     second = np.minimum(z << headroom, INT32_MAX)
     second_power = (IN_BITS - headroom) * _UNIT - _QUARTER
-    r, power = np.minimum(first, second), np.maximum(first_power, second_power)
+    r = np.minimum(first, second)
+    power = np.maximum(first_power, second_power)
     total = r + _S
     p = (total + np.where(total >= 0, 1, -1)) // 2
     q = 2 * (r - _S)
@@ -187,8 +192,10 @@ def _to_16_bits(value: int) -> int:
     return int(rounding_divide_by_pot(value, 16))
 
 
-_EXP_EIGHTH, _THIRD = _to_16_bits(1895147668), _to_16_bits(715827883)
-_TWELVE_17THS, _EIGHT_17THS = _to_16_bits(1515870810), _to_16_bits(-1010580540)
+_EXP_EIGHTH = _to_16_bits(1895147668)
+_THIRD = _to_16_bits(715827883)
+_TWELVE_17THS = _to_16_bits(1515870810)
+_EIGHT_17THS = _to_16_bits(-1010580540)
 _MOST_FACTORS = 5
 """Factors extend to e^-16; below -32 the exponential is 0."""
 _FACTORS16 = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
@@ -208,7 +215,8 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
     part = (a & (quarter - 1)) - quarter
     x = (part << integer_bits) + (1 << 12)
     square = _high_mul16(x, x)
-    cube, fourth = _high_mul16(square, x), _high_mul16(square, square)
+    cube = _high_mul16(square, x)
+    fourth = _high_mul16(square, square)
     series = _high_mul16(rounding_divide_by_pot(fourth, 2) + cube, _THIRD) + square
     x = x + rounding_divide_by_pot(series, 1)
     result = _saturate16(_EXP_EIGHTH + _high_mul16(x, _EXP_EIGHTH))
@@ -227,7 +235,8 @@ def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Arr
     The method is that of `logistic` and `tanh`, with 16-bit products and constants.
     """
     value = np.asarray(x, np.int64)
-    bits, tanh = int(np.max(integer_bits)), bool(np.max(is_tanh))
+    bits = int(np.max(integer_bits))
+    tanh = bool(np.max(is_tanh))
     power = _exp_on_negative(-np.abs(value), bits + tanh)
     half = (power + _ONE16 + 1) >> 1
     y = _TWELVE_17THS + _high_mul16(half, _EIGHT_17THS)

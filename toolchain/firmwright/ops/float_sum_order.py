@@ -40,7 +40,8 @@ _MIN_SHIFT, _MAX_SHIFT = 4, 21
 
 def _packet_sum(terms: Array, skipped: int) -> Array:
     whole = max(len(terms) - skipped, 0) // _PACKET
-    even, end = whole // 2 * 2, skipped + whole * _PACKET
+    even = whole // 2 * 2
+    end = skipped + whole * _PACKET
     packets = terms[skipped:end].reshape(whole, _PACKET, *terms.shape[1:])
     zero = np.zeros((_PACKET, *terms.shape[1:]), np.float32)
     lanes = reduce(np.add, packets[0:even:2], zero)
@@ -61,14 +62,16 @@ def _add_run(
     scale: float | Array,
 ) -> Array:
     offsets = np.asarray(x)[:: int(np.max(stride))].astype(np.int32) - zero
-    terms, size = offsets.astype(np.float32) * np.float32(scale), int(np.max(block))
+    terms = offsets.astype(np.float32) * np.float32(scale)
+    size = int(np.max(block))
     if not size:
         choices = [_packet_sum(terms, k) for k in range(_PACKET)]
         sums: Array = np.choose(skipped, choices)
         return np.asarray(total + sums)
     while len(terms):
         size = min(size, 1 << len(terms).bit_length() - 1)
-        total, terms = reduce(np.add, terms[:size]) + total, terms[size:]
+        total = reduce(np.add, terms[:size]) + total
+        terms = terms[size:]
     return total
 
 
@@ -110,19 +113,22 @@ class SumOrder:
 
     @staticmethod
     def of(call: OpCall) -> "SumOrder":
-        shape, axes = call.input(0).shape, call.attributes(AxesAttrs).axes
+        shape = call.input(0).shape
+        axes = call.attributes(AxesAttrs).axes
         layout = call.attributes(AxesAttrs).float_order
         # Runs of adjacent axes in ONNX Runtime's layout, alternately kept and reduced.
         groups: list[tuple[int, ...]] = []
         for _, group in groupby(layout, lambda axis: axis in axes):
             groups.append(tuple(group))
         first = 1 if layout[0] not in axes else 0
-        reduced, first_kept = groups[first::2], groups[1 - first : 2 : 2]
+        reduced = groups[first::2]
+        first_kept = groups[1 - first : 2 : 2]
         kept = math.prod(shape[axis] for group in first_kept for axis in group)
         is_fast = len(groups) < 3 or (len(groups) == 3 and kept > 1)
         inner, block = reduced[-1][-1:], 1
         if is_fast and (layout[-1] in axes or len(groups) == 3):
-            inner, block = reduced[-1], 0 if layout[-1] in axes else _PACKET
+            inner = reduced[-1]
+            block = 0 if layout[-1] in axes else _PACKET
         outer: list[int] = []
         for group in reduced:
             outer += [axis for axis in group if axis not in inner]
@@ -133,7 +139,8 @@ class SumOrder:
     @property
     def roundings(self) -> int:
         """An upper bound of the roundings of a term."""
-        runs, blocks = self.count // self.n, self.n // (self.block or 2 * _PACKET)
+        runs = self.count // self.n
+        blocks = self.n // (self.block or 2 * _PACKET)
         return runs + blocks + 4 * _PACKET
 
 
@@ -155,7 +162,8 @@ class TieTest:
     @staticmethod
     def of(call: OpCall) -> "TieTest":
         """Build the test for terms with relative errors (1 + 2^-24)^roundings - 1."""
-        x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+        x = per_tensor_quant(call.input(0))
+        y = per_tensor_quant(call.output)
         order = SumOrder.of(call)
         factor = x.scale / (y.scale * (order.count if call.op == "mean" else 1))
         mantissa, exponent = math.frexp(factor)
@@ -178,7 +186,8 @@ class TieTest:
 
 def float_sums(call: OpCall, x: Array) -> Array:
     """Return ONNX Runtime's sums, or means."""
-    order, layout = SumOrder.of(call), call.attributes(AxesAttrs).float_order
+    order = SumOrder.of(call)
+    layout = call.attributes(AxesAttrs).float_order
     quant = per_tensor_quant(call.input(0))
     places = np.arange(x.size).reshape([x.shape[axis] for axis in layout])
     axes = [*order.inner, *order.outer]
@@ -205,7 +214,8 @@ def lower_result(
     call: OpCall, b: Kernel, total: ArithExpr, kept: Mapping[int, ArithExpr | int]
 ) -> ArithExpr:
     """Emit the result of an integer sum at indices `kept` of x."""
-    test, y = TieTest.of(call), per_tensor_quant(call.output)
+    test = TieTest.of(call)
+    y = per_tensor_quant(call.output)
     product = (total * (1 << test.left) + test.offset).cast(INT64) * test.multiplier
     raised = b.register("raised", INT32, (product >> 32).cast(INT32))
     result = b.register("result", INT32, raised.value >> test.shift)
@@ -221,9 +231,11 @@ def lower_result(
 def _lower_float_sum(
     call: OpCall, b: Kernel, index: dict[int, ArithExpr | int]
 ) -> ArithExpr:
-    shape, order = call.input(0).shape, SumOrder.of(call)
+    shape = call.input(0).shape
+    order = SumOrder.of(call)
     layout = call.attributes(AxesAttrs).float_order
-    total, quant = b.register("total", FLOAT32, 0.0), per_tensor_quant(call.input(0))
+    total = b.register("total", FLOAT32, 0.0)
+    quant = per_tensor_quant(call.input(0))
     with ExitStack() as loops:
         for axis in order.outer:
             index[axis] = loops.enter_context(b.for_(f"k{axis}", shape[axis]))

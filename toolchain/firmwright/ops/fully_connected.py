@@ -72,7 +72,8 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
     attrs = call.attributes(ActivationAttrs)
     if call.numerics == "onnx":
         return onnx_requantization(call, 0)
-    activation, factors = attrs.activation, requantize.scale_factors(call)
+    activation = attrs.activation
+    factors = requantize.scale_factors(call)
     if call.numerics == "tflm":
         return requantize.make_requantization(
             factors, Rounding.TWICE, call.output, activation
@@ -92,7 +93,8 @@ def defined_requantization(
 ) -> requantize.Requantization | int16x8.ExactScale:
     """Return the profile's parameters, of int16 layers and of variable weights."""
     attrs = call.attributes(ActivationAttrs)
-    factors, activation = requantize.scale_factors(call), attrs.activation
+    factors = requantize.scale_factors(call)
+    activation = attrs.activation
     if call.numerics != "tflm":
         return int16x8.exact_scale(factors, call.output, activation)
     if int16x8.has_int64_sum(call):
@@ -174,7 +176,8 @@ def _lower_rows(
             zero = 0.0 if finish is None else 0
             acc = b.register("acc", wide, zero if start is None else b.load(start, [o]))
             with b.for_("i", inputs) as i:
-                x, w = b.load(row, [i]), b.load(b.input(1), [o, i])
+                x = b.load(row, [i])
+                w = b.load(b.input(1), [o, i])
                 acc.add(requantize.multiply_quantized(x, w, zero_points, wide))
             total = acc.value
             if bias is not None:
@@ -195,7 +198,9 @@ _MOST_TERMS = {INT8: INT32.max // (255 * 255) - 1, INT16: 1 << 16, FLOAT32: 1 <<
 
 
 def infer_variable(call: OpCall) -> tuple[TensorType, ...]:
-    shape, x, w = output_shape(call), call.input(0), call.input(1)
+    shape = output_shape(call)
+    x = call.input(0)
+    w = call.input(1)
     if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     if call.has_input(_BIAS):
@@ -211,7 +216,8 @@ def infer_variable(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(ActivationAttrs)
-    is_float, shape = call.input(0).dtype == FLOAT32, call.output.shape
+    is_float = call.input(0).dtype == FLOAT32
+    shape = call.output.shape
     wide = np.float64 if is_float else np.int64
     w = arrays[1].astype(wide)
     x = arrays[0].astype(wide).reshape(-1, w.shape[1])
@@ -221,7 +227,8 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
         return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
     x_zero, w_zero = _zero_points(call)
     sums = (x - x_zero) @ (w - w_zero).T + bias
-    step, kind = defined_requantization(call), call.output.dtype
+    step = defined_requantization(call)
+    kind = call.output.dtype
     if isinstance(step, requantize.Requantization):
         return (int16x8.requantize_sums(step, sums, kind).reshape(shape),)
     return (step.apply(sums, kind).reshape(shape),)

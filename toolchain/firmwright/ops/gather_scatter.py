@@ -114,7 +114,8 @@ def _batch_dims(call: OpCall) -> int:
 
 
 def _read_shape(call: OpCall) -> tuple[int, ...]:
-    x, indices = call.input(0).shape, call.input(1).shape
+    x = call.input(0).shape
+    indices = call.input(1).shape
     match call.attributes(DynamicGatherAttrs).mode:
         case "along":
             axis = gather_axis(call)
@@ -154,7 +155,9 @@ def _coordinates(
 ) -> list[Index]:
     """Return the coordinates in x of result `at`; `look_up` reads indices for axes."""
     attrs = call.attributes(DynamicGatherAttrs)
-    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
+    x = call.input(0).shape
+    indices = call.input(1).shape
+    batch = _batch_dims(call)
     if attrs.mode == "slices":
         lead = len(indices) - 1
         named: list[Index] = []
@@ -185,7 +188,8 @@ def reference_read(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def reference_write(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    result, positions = arrays[0].copy(), _numpy_coordinates(call, arrays[1])
+    result = arrays[0].copy()
+    positions = _numpy_coordinates(call, arrays[1])
     step = call.attributes(DynamicScatterAttrs).step
     if step == "none":
         result[positions] = arrays[2]
@@ -224,13 +228,17 @@ def lower_read(call: OpCall, b: Kernel) -> None:
         with b.loops("i", call.output.shape) as at:
             b.store(b.y, at, b.load(b.input(0), _tir_coordinates(b, at)))
         return
-    x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
+    x = call.input(0).shape
+    indices = call.input(1).shape
+    batch = _batch_dims(call)
     along = attrs.mode == "along"
     first = gather_axis(call) if along else batch
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
-    batches, before = math.prod(x[:batch]), math.prod(x[batch:first])
+    batches = math.prod(x[:batch])
+    before = math.prod(x[batch:first])
     size = math.prod(x[first + named :])
-    count, axes = math.prod(tuples[batch:]), x[first : first + named]
+    count = math.prod(tuples[batch:])
+    axes = x[first : first + named]
     kind, size = _copied_as(call.input(0).dtype, size)
     view = partial(b.view, dtype=kind, alignment=min(kind.size_bytes, KERNEL_ALIGNMENT))
     source = view("slices", b.input(0), 0, (batches, before, *axes, size))
@@ -262,7 +270,8 @@ def lower_read(call: OpCall, b: Kernel) -> None:
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
-    updates, step = b.input(2), call.attributes(DynamicScatterAttrs).step
+    updates = b.input(2)
+    step = call.attributes(DynamicScatterAttrs).step
     lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
     with b.loops("u", updates.shape) as index:
         position = _tir_coordinates(b, index)
@@ -274,7 +283,9 @@ def lower_write(call: OpCall, b: Kernel) -> None:
 
 def _update_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 0, 2)
-    x, part, start = call.input(0), call.input(1), call.input(2)
+    x = call.input(0)
+    part = call.input(1)
+    start = call.input(2)
     fits = len(part.shape) == len(x.shape)
     for a, n in zip(part.shape, x.shape, strict=False):
         fits = fits and a <= n
@@ -295,7 +306,8 @@ def _update_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
 
 
 def _update_lower(call: OpCall, b: Kernel) -> None:
-    shape, part = call.input(0).shape, call.input(1).shape
+    shape = call.input(0).shape
+    part = call.input(1).shape
     lower_copies(b, StridedCopy((CopyAxis(b.y.elements, 1, 1),)))
     first: list[ArithExpr] = []
     for k, (n, m) in enumerate(zip(shape, part, strict=True)):
@@ -308,13 +320,15 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
     """Return the numbers of slices, coordinates per index and elements per slice."""
-    indices, shape = call.input(0).shape, call.attributes(ShapeAttrs).shape
+    indices = call.input(0).shape
+    shape = call.attributes(ShapeAttrs).shape
     return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
 
 
 def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
-    indices, x = call.input(0).shape, call.input(1)
+    indices = call.input(0).shape
+    x = call.input(1)
     shape = call.attributes(ShapeAttrs).shape
     if not indices or not 1 <= indices[-1] <= len(shape) or x.dtype in (BOOL, INT64):
         raise NotSupportedError(f"indices of shape {list(indices)} into {list(shape)}")
@@ -325,7 +339,8 @@ def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _scatter_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     slices, named, size = _scatter_parts(call)
-    shape, kind = call.attributes(ShapeAttrs).shape, call.output.dtype
+    shape = call.attributes(ShapeAttrs).shape
+    kind = call.output.dtype
     dtype = np.float32 if kind == FLOAT32 else np.int64
     y = np.zeros((*shape[:named], size), dtype)
     coordinates = arrays[0].reshape(slices, named)
@@ -359,7 +374,8 @@ def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _embedding_infer(call: OpCall) -> tuple[TensorType, ...]:
-    indices, table = call.input(0), call.input(1)
+    indices = call.input(0)
+    table = call.input(1)
     if (indices.dtype, table.dtype) != (INT32, INT8) or len(indices.shape) != 1:
         raise NotSupportedError(
             f"an embedding of {table.dtype.name} by {indices.dtype.name}"
@@ -383,7 +399,8 @@ def _embedding_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, 
 
 
 def _embedding_lower(call: OpCall, b: Kernel) -> None:
-    count, entries = call.input(0).shape[0], call.input(1).shape[0]
+    count = call.input(0).shape[0]
+    entries = call.input(1).shape[0]
     size = call.input(1).elements // entries
     scales = np.array(quantization_of(call.input(1)).scales)
     factors = b.constant("scales", scales, FLOAT32)

@@ -49,10 +49,12 @@ def is_asymmetric(call: OpCall) -> bool:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w = arrays[0].astype(np.float32), arrays[1].astype(np.float64)
+    x = arrays[0].astype(np.float32)
+    w = arrays[1].astype(np.float64)
     scales = np.array(quantization_of(call.input(1)).scales, np.float32)
     bias = conv2d.bias_of(call, "float32")
-    results, asymmetric = [], is_asymmetric(call)
+    results = []
+    asymmetric = is_asymmetric(call)
     for batch in x:
         quantized, scale, offset = dynamic_range.quantize_array(
             batch, asymmetric=asymmetric
@@ -87,7 +89,8 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
     attrs = call.attributes(ActivationAttrs)
     x, w = call.input(0), b.input(1)
     bias = b.constant("bias", conv2d.bias_of(call, "float32"), FLOAT32)
-    window, table = window_of(call, (w.shape[1], w.shape[2])), None
+    window = window_of(call, (w.shape[1], w.shape[2]))
+    table = None
     with Nest() as enter:
         n = enter(b.for_("n", x.shape[0]))
         target = b.allocate("quantized", INT8, (1, *x.shape[1:]))
@@ -96,7 +99,8 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
             scales = np.array(quantization_of(call.input(1)).scales)
             table = b.constant("scales", scales, FLOAT32)
         _, height, width, _ = call.output.shape
-        oy, ox = enter(b.for_("oy", height)), enter(b.for_("ox", width))
+        oy = enter(b.for_("oy", height))
+        ox = enter(b.for_("ox", width))
         oc, ic = enter(conv2d.output_channels(call, b, channel_axis))
         acc = b.register("acc", INT32, 0)
         with Nest() as taps:
@@ -106,7 +110,8 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
             place: Sequence[ArithExpr | int]
             place = [oc, ky, kx, channel] if channel_axis == 0 else [0, ky, kx, oc]
             acc.add(value * b.load_i32(w, place))
-        sum_, scale = acc.value.cast(FLOAT32), row.scale.value
+        sum_ = acc.value.cast(FLOAT32)
+        scale = row.scale.value
         if table is not None:
             own = b.load(table, [oc if table.elements > 1 else 0])
             if channel_axis == 0:

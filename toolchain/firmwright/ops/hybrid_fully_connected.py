@@ -61,7 +61,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
                 row, asymmetric=attrs.asymmetric
             )
         else:
-            quantized, scale, offset = whole[0][k], whole[1], whole[2]
+            quantized = whole[0][k]
+            scale = whole[1]
+            offset = whole[2]
         acc = (w @ (quantized.astype(np.int64) - offset)).astype(np.float32)
         results.append(acc * (scale * scales) + bias)
     y = apply_activation(np.array(results), attrs.activation)
@@ -84,7 +86,8 @@ def quantized_rows(
 
     Rows with a scale of their own end with `padding` zeros.
     """
-    inputs, elements = call.input(1).shape[1], call.input(0).elements
+    inputs = call.input(1).shape[1]
+    elements = call.input(0).elements
     with Nest() as enter:
         if is_whole(call):
             quantized = b.allocate("quantized", INT8, (elements,))
@@ -113,7 +116,8 @@ def quantized_rows(
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    w, scales = b.input(1), np.array(quantization_of(call.input(1)).scales)
+    w = b.input(1)
+    scales = np.array(quantization_of(call.input(1)).scales)
     outputs, inputs = w.shape
     table: tir.Buffer | None = None
     weight_scale: float | None = float(scales[0])

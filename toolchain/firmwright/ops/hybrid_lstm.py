@@ -51,7 +51,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(HybridLstmAttrs)
     weights = [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]]
     x = np.swapaxes(arrays[0], 0, 1) if attrs.time_major else arrays[0]
-    hidden, cells = arrays[HIDDEN_STATE].copy(), arrays[HIDDEN_STATE + 1].copy()
+    hidden = arrays[HIDDEN_STATE].copy()
+    cells = arrays[HIDDEN_STATE + 1].copy()
     y = np.zeros((*x.shape[:2], hidden.shape[1]), np.float32)
     for n in range(x.shape[0]):
         for t in range(x.shape[1]):
@@ -71,7 +72,8 @@ def _products(
 ) -> list[Array]:
     attrs = call.attributes(HybridLstmAttrs)
     quantized, scale, offset = quantize_array(row, asymmetric=attrs.asymmetric)
-    steps, products = quantized.astype(np.int64) - offset, []
+    steps = quantized.astype(np.int64) - offset
+    products = []
     for gate in range(_GATES):
         sums = (weights[first - INPUT_WEIGHTS + gate] @ steps).astype(np.float32)
         products.append(sums * (np.float32(_weight_scale(call, first + gate)) * scale))
@@ -99,7 +101,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     time_major = attrs.time_major
     lstm.copy_state(call, b)
     with Nest() as enter:
-        n, t = enter(b.for_("n", batch)), enter(b.for_("t", time))
+        n = enter(b.for_("n", batch))
+        t = enter(b.for_("t", time))
         step = [t, n] if time_major else [n, t]
         start = (t * batch + n if time_major else n * time + t) * inputs
         sources = (

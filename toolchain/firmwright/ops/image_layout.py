@@ -87,7 +87,8 @@ def _copy_parts(
 
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
     """Return one copy per combination of the axes' parts."""
-    skip, shape = call.attributes(MirrorPadAttrs).skip, call.input(0).shape
+    skip = call.attributes(MirrorPadAttrs).skip
+    shape = call.input(0).shape
     x_strides = row_major_strides(shape)
     y_strides = row_major_strides(_mirror_shape(call))
     axes: list[list[_AxisPart]] = []
@@ -124,7 +125,8 @@ def _blocks(
 ) -> list[tuple[int, int, int]]:
     """Return extent, stride in the flat and in the deep tensor for the six loops."""
     block, (n, h, w, _), c = call.attributes(DepthSpaceAttrs).block, deep, flat[3]
-    f, d = row_major_strides(flat), row_major_strides(deep)
+    f = row_major_strides(flat)
+    d = row_major_strides(deep)
     return [
         (n, f[0], d[0]),
         (h, block * f[1], d[1]),
@@ -166,7 +168,8 @@ def _nearest_shape(call: OpCall) -> tuple[int, ...]:
 
 def _nearest_indices(call: OpCall, axis: int) -> tuple[int, ...]:
     attrs = call.attributes(ResizeAttrs)
-    inputs, outputs = call.input(0).shape[1 + axis], attrs.size[axis]
+    inputs = call.input(0).shape[1 + axis]
+    outputs = attrs.size[axis]
     corners = attrs.align_corners
     offset = np.float32(0.5 if attrs.half_pixel_centers else 0)
     scale = np.float32(inputs) / np.float32(outputs)
@@ -185,7 +188,8 @@ def _nearest_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _batch_shape(call: OpCall) -> tuple[int, ...]:
-    shape, block = call.input(0).shape, call.attributes(BatchSpaceAttrs).block
+    shape = call.input(0).shape
+    block = call.attributes(BatchSpaceAttrs).block
     cut: list[int] = []
     for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
         padded = before + n + after
@@ -196,7 +200,8 @@ def _batch_shape(call: OpCall) -> tuple[int, ...]:
 
 
 def _space_shape(call: OpCall) -> tuple[int, ...]:
-    shape, block = call.input(0).shape, call.attributes(BatchSpaceAttrs).block
+    shape = call.input(0).shape
+    block = call.attributes(BatchSpaceAttrs).block
     if shape[0] % math.prod(block):
         raise NotSupportedError(f"{shape[0]} images in blocks of {math.prod(block)}")
     rows = zip(shape[1:], block, _margins(call), strict=False)
@@ -212,7 +217,8 @@ def _block_loops(
     The offset in the small tensor is the table's entry, or else the index, times the
     unit.
     """
-    block, strides = call.attributes(BatchSpaceAttrs).block, row_major_strides(small)
+    block = call.attributes(BatchSpaceAttrs).block
+    strides = row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []
     blocks = row_major_strides(block)
     pairs = zip(large, row_major_strides(large), strict=True)
@@ -220,7 +226,8 @@ def _block_loops(
         if not 1 <= axis <= len(block):
             rows.append((n, stride, (), strides[axis]))
             continue
-        size, before = block[axis - 1], _margins(call)[axis - 1][0]
+        size = block[axis - 1]
+        before = _margins(call)[axis - 1][0]
         images = blocks[axis - 1] * large[0] * strides[0]
         offsets: list[int] = []
         for k in range(before, before + n):
@@ -248,7 +255,8 @@ def _zero_point(call: OpCall) -> int:
 
 
 def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    block, shape = call.attributes(BatchSpaceAttrs).block, call.input(0).shape
+    block = call.attributes(BatchSpaceAttrs).block
+    shape = call.input(0).shape
     cut = len(block)
     widths = [(0, 0), *_margins(call), *[(0, 0)] * (len(shape) - cut - 1)]
     padded = np.pad(arrays[0], widths, constant_values=_zero_point(call))
@@ -262,8 +270,10 @@ def _to_batch_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array
 
 
 def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    block, shape = call.attributes(BatchSpaceAttrs).block, call.input(0).shape
-    cut, images = len(block), shape[0] // math.prod(block)
+    block = call.attributes(BatchSpaceAttrs).block
+    shape = call.input(0).shape
+    cut = len(block)
+    images = shape[0] // math.prod(block)
     parts = arrays[0].reshape(*block, images, *shape[1:])
     order = [cut]
     for axis in range(cut):
@@ -278,7 +288,8 @@ def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence
 
 
 def _nearest_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
-    rows, columns = _nearest_indices(call, 0), _nearest_indices(call, 1)
+    rows = _nearest_indices(call, 0)
+    columns = _nearest_indices(call, 1)
     return [arrays[0][:, rows][:, :, columns]]
 
 

@@ -152,7 +152,8 @@ def _int64_epilogue(
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         index = channel if params.per_channel else 0
-        factor, places = b.load(multiplier, [index]), b.load(right, [index])
+        factor = b.load(multiplier, [index])
+        places = b.load(right, [index])
         scaled = requantize_int64(acc, factor, places)
         return requantize.clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
@@ -185,6 +186,7 @@ def requantize_int64(
     acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr
 ) -> ArithExpr:
     """Return acc * multiplier / 2^right, in 64 bits, halves up, as an int32."""
-    product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
+    product = acc.cast(INT64) * multiplier.cast(INT64)
+    shift = right.cast(INT64)
     half = ArithExpr(immediate(1, INT64)) << (shift - 1)
     return ((product + half) >> shift).cast(INT32)

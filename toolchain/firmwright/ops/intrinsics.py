@@ -37,7 +37,8 @@ def bit_length(x: Array) -> Array:
 def rounded_square_root(x: Array) -> Array:
     """Return the square root rounded to nearest, limited to 16 bits if x fits in 32."""
     x = np.asarray(x, np.uint64)
-    one, limit_32 = np.uint64(1), np.uint64(0xFFFFFFFF)
+    one = np.uint64(1)
+    limit_32 = np.uint64(0xFFFFFFFF)
     root = np.minimum(np.sqrt(x.astype(np.float64)), float(limit_32)).astype(np.uint64)
     root = np.where(root * root > x, root - one, root)
     above = np.minimum(root, limit_32 - one) + one
@@ -68,8 +69,10 @@ def leading_zeros(x: Array) -> Array:
 
 
 def requantize_exact(x: Array, high: Array, low: Array, shift: Array) -> Array:
-    size, right = np.asarray(abs(x), np.int64), np.asarray(shift, np.int64)
-    upper, lower = np.asarray(high, np.int64), np.asarray(low, np.int64)
+    size = np.asarray(abs(x), np.int64)
+    right = np.asarray(shift, np.int64)
+    upper = np.asarray(high, np.int64)
+    lower = np.asarray(low, np.int64)
     total = size * upper + ((size * lower) >> FACTOR_LOW_BITS)
     rounded = (total + (np.int64(1) << (right - 1))) >> right
     result: Array = (np.sign(x) * rounded).astype(np.int32)
@@ -110,7 +113,8 @@ def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:
 
 def dynamic_scale(low: Array, high: Array) -> Array:
     least, greatest = _dynamic_ends(low, high)
-    least, greatest = least.astype(np.float32), greatest.astype(np.float32)
+    least = least.astype(np.float32)
+    greatest = greatest.astype(np.float32)
     scale = (greatest - least) / np.float32(255)
     return np.where(least == greatest, np.float32(1), scale)
 
@@ -118,7 +122,8 @@ def dynamic_scale(low: Array, high: Array) -> Array:
 def dynamic_zero_point(low: Array, high: Array) -> Array:
     least, greatest = _dynamic_ends(low, high)
     scale = np.where(least == greatest, 1, (greatest - least) / 255)
-    below, above = least / scale, greatest / scale
+    below = least / scale
+    above = greatest / scale
     is_below = 128 + np.abs(below) < 127 + np.abs(above)
     point = np.where(is_below, -128 - below, 127 - above)
     rounded = np.sign(point) * np.floor(np.abs(point) + 0.5)
@@ -127,7 +132,9 @@ def dynamic_zero_point(low: Array, high: Array) -> Array:
 
 
 def sift_down(entries: Array, first: Array, size: Array) -> Array:
-    heap, at, end = np.array(entries), int(np.max(first)), int(np.max(size))
+    heap = np.array(entries)
+    at = int(np.max(first))
+    end = int(np.max(size))
     while 2 * at + 1 < end:
         below = heap[2 * at + 1 : min(2 * at + 3, end)]
         if not len(below) or below.max() <= heap[at]:
@@ -193,7 +200,8 @@ COPY_8_WORDS = Intrinsic(
 
 
 def _decode_weights(dst: Array, coded: Array, block: Array, count: Array) -> Array:
-    words, size = coded.reshape(len(coded), -1)[:, 0], int(count.flat[0])
+    words = coded.reshape(len(coded), -1)[:, 0]
+    size = int(count.flat[0])
     lanes = np.stack([decode_block(words, int(at), size) for at in block.flat], axis=-1)
     return np.concatenate([lanes.reshape(size, *dst.shape[1:]), dst[size:]])
 

@@ -143,7 +143,8 @@ def _check_int8(call: OpCall) -> None:
 
 
 def _check_int16(call: OpCall) -> None:
-    x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+    x = per_tensor_quant(call.input(0))
+    y = per_tensor_quant(call.output)
     check_zero_points(call.input(0), call.output)
     if abs(math.log2(y.scale) + 15) >= _LOG2_TOLERANCE:
         raise NotSupportedError("an int16 result must have scale 2^-15")
@@ -159,9 +160,11 @@ def step_multiplier(call: OpCall) -> tuple[int, int]:
     near = abs(exponent - round(exponent)) < _LOG2_TOLERANCE
     if near and left in ((0, 1) if call.op == "tanh" else (0,)):
         return 3 << left, 0
-    multiplier, shift = scale * 4096.0 * 3.0, 0
+    multiplier = scale * 4096.0 * 3.0
+    shift = 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
-        multiplier, shift = multiplier * 2.0, shift + 1
+        multiplier = multiplier * 2.0
+        shift = shift + 1
     return int(multiplier), shift
 
 
@@ -177,9 +180,11 @@ def _int16(call: OpCall, x: Array) -> Array:
 
 def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
     """Map arguments in steps of 1/12288 to results with 15 fraction bits."""
-    table, bits = sigmoid_table(), _fraction_bits(is_tanh)
+    table = sigmoid_table()
+    bits = _fraction_bits(is_tanh)
     distance = np.minimum(np.abs(value), _LAST << bits)
-    entry, part = distance >> bits, distance & ((1 << bits) - 1)
+    entry = distance >> bits
+    part = distance & ((1 << bits) - 1)
     raised = (table[entry] << bits) + part * (table[entry + 1] - table[entry])
     if is_tanh:
         y = np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised)
@@ -205,7 +210,8 @@ def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> Ar
     distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
     entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))
     low = b.let("low", b.load_i32(table, [entry]))
-    part, step = distance & ((1 << bits) - 1), b.load_i32(table, [entry + 1]) - low
+    part = distance & ((1 << bits) - 1)
+    step = b.load_i32(table, [entry + 1]) - low
     raised = b.let("raised", low * (1 << bits) + part * step)
     if tanh:
         return select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8

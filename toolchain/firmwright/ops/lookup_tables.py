@@ -44,7 +44,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    count, table = call.output.elements, b.input(1)
+    count = call.output.elements
+    table = b.input(1)
     x, y = b.views("in out", (count,), b.input(0), b.y)
     with b.unrolled("i", count, *_UNROLL) as i:
         b.store(y, [i], b.load(table, [b.load(x, [i]).cast(INDEX) - INT8.min]))
@@ -64,8 +65,10 @@ def build_lut(
     kind: type[np.floating] = np.float64,
 ) -> Array:
     """Return the entries for real ranges; every operation rounds to `kind`."""
-    low, high = kind(inputs[0]), kind(inputs[1])
-    lowest, highest = kind(outputs[0]), kind(outputs[1])
+    low = kind(inputs[0])
+    high = kind(inputs[1])
+    lowest = kind(outputs[0])
+    highest = kind(outputs[1])
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)
     steps = np.arange(_STEPS).astype(kind)
@@ -74,7 +77,8 @@ def build_lut(
         with np.errstate(all="ignore"):
             return np.asarray(np.asarray(function(x.astype(np.float64)), kind) * scale)
 
-    start, middle = at(low + steps * step), at(low + steps * step + step / kind(2))
+    start = at(low + steps * step)
+    middle = at(low + steps * step + step / kind(2))
     end = at(low + (steps + kind(1)) * step)
     interpolated = _rounded((end + _rounded(start)) / kind(2))
     bias = _rounded((interpolated - _rounded(middle)) / kind(2))
@@ -88,7 +92,8 @@ def _rounded(x: Array) -> Array:
 
 def lookup_array(table: Array, x: Array) -> Array:
     """Interpolate the table at int16 values `x`, which are stored as int64."""
-    entry, part = (x >> _STEP_BITS) + _STEPS // 2, x & ((1 << _STEP_BITS) - 1)
+    entry = (x >> _STEP_BITS) + _STEPS // 2
+    part = x & ((1 << _STEP_BITS) - 1)
     slope = (table[entry + 1] - table[entry]).astype(np.int16).astype(np.int64)
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
 
@@ -149,7 +154,8 @@ def interpolate_int16(
     """Implement int16 by linear interpolation in a table of 513 entries."""
 
     def table(call: OpCall) -> Array:
-        inputs, outputs = _real_range(call.input(0)), _real_range(call.output)
+        inputs = _real_range(call.input(0))
+        outputs = _real_range(call.output)
         return build_lut(lambda real: function(call, real), inputs, outputs, kind)
 
     def reference(call: OpCall, x: Array) -> Array:
@@ -172,7 +178,8 @@ def evaluate_int8_lut(
     call: OpCall, x: Array, function: Callable[[Array], Array]
 ) -> Array:
     """Evaluate a float32 function on int8 values as LiteRT does for its tables."""
-    kind, quant = call.output.dtype, per_tensor_quant(call.output)
+    kind = call.output.dtype
+    quant = per_tensor_quant(call.output)
     x_quant = per_tensor_quant(call.input(0))
     inverse = np.float32(1) / np.float32(quant.scale)
     steps = (x.astype(np.int64) - x_quant.zero_point).astype(np.float32)

@@ -235,7 +235,9 @@ class UnitBuilder:
 
     def finish(self, steps: Index, state: Index, y: Index) -> None:
         """Update a unit from the sums of its gates."""
-        call, b, bits = self.call, self.b, cell_bits(self.call)
+        call = self.call
+        b = self.b
+        bits = cell_bits(self.call)
         gates = []
         for gate, value in enumerate(steps):
             total = b.let(f"{GATES[gate]}_sum", value)
@@ -288,7 +290,9 @@ class UnitLoops(UnitBuilder):
 
     def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:
         """Return the biases of both products; None means 0."""
-        call, b, name = self.call, self.b, GATES[gate]
+        call = self.call
+        b = self.b
+        name = GATES[gate]
         if self.is_real:
             return b.input(BIAS + gate), None
         total, recurrent = folded_biases(call, gate)
@@ -324,7 +328,8 @@ class UnitLoops(UnitBuilder):
             self.add_products(sums, item, [b.load(w, [u, i]) for w in weights])
 
     def add_products(self, sums: tir.Buffer, item: ArithExpr, weights: Index) -> None:
-        b, narrow = self.b, FLOAT32 if self.is_real else INT32
+        b = self.b
+        narrow = FLOAT32 if self.is_real else INT32
         value = b.let("item", item.cast(narrow))
         for gate, weight in enumerate(weights):
             product = (value * weight.cast(narrow)).cast(self.wide)

@@ -12,7 +12,11 @@ from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
 GATES = ("input", "forget", "cell", "output")
-INPUT_WEIGHTS, RECURRENT_WEIGHTS, BIAS, HIDDEN_STATE, CELL_STATE = 1, 5, 9, 13, 14
+INPUT_WEIGHTS = 1
+RECURRENT_WEIGHTS = 5
+BIAS = 9
+HIDDEN_STATE = 13
+CELL_STATE = 14
 _CONSTANTS = {FLOAT32: (FLOAT32, FLOAT32), INT8: (INT8, INT32), INT16: (INT8, INT64)}
 """Activation type -> types of weights and biases."""
 _ACTIVATIONS = (
@@ -26,7 +30,9 @@ GATE_SCALE = 2.0**-12
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, hidden, cells = call.input(0), call.input(HIDDEN_STATE), call.input(CELL_STATE)
+    x = call.input(0)
+    hidden = call.input(HIDDEN_STATE)
+    cells = call.input(CELL_STATE)
     if (x.dtype, hidden.dtype, cells.dtype) not in _ACTIVATIONS:
         raise NotSupportedError(
             f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and "

@@ -42,8 +42,11 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(LocalResponseNormalizationAttrs)
-    x, radius = arrays[0].astype(np.float64), attrs.radius
-    bias, alpha, beta = attrs.bias, attrs.alpha, attrs.beta
+    x = arrays[0].astype(np.float64)
+    radius = attrs.radius
+    bias = attrs.bias
+    alpha = attrs.alpha
+    beta = attrs.beta
     depth = x.shape[-1]
     sums_by_channel: list[Array] = []
     for c in range(depth):
@@ -56,9 +59,12 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(LocalResponseNormalizationAttrs)
-    depth, radius = call.input(0).shape[-1], attrs.radius
+    depth = call.input(0).shape[-1]
+    radius = attrs.radius
     rows = call.input(0).elements // depth
-    bias, alpha, beta = attrs.bias, attrs.alpha, attrs.beta
+    bias = attrs.bias
+    alpha = attrs.alpha
+    beta = attrs.beta
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
     with b.for_("row", rows) as row, b.for_("c", depth) as c:
         squares = b.register("squares", FLOAT32, 0.0)
@@ -123,8 +129,10 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _lower_l2(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(L2NormalizationAttrs)
-    is_float, depth = call.input(0).dtype == FLOAT32, call.input(0).shape[-1]
-    rows, sum_dtype = call.input(0).elements // depth, FLOAT32 if is_float else INT32
+    is_float = call.input(0).dtype == FLOAT32
+    depth = call.input(0).shape[-1]
+    rows = call.input(0).elements // depth
+    sum_dtype = FLOAT32 if is_float else INT32
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
     with b.for_("row", rows) as row:
         squares = b.register("squares", sum_dtype, 0)

@@ -23,7 +23,8 @@ from firmwright.ops.strided_copy import DTYPES
 
 
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
-    x, index_type = call.input(data), call.input(indices)
+    x = call.input(data)
+    index_type = call.input(indices)
     if x.dtype not in DTYPES or call.output.dtype != x.dtype:
         raise NotSupportedError(
             f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}"
@@ -41,7 +42,9 @@ def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
     if call.input(1).elements != 1 or call.input(2).elements != 1:
         raise NotSupportedError("on and off values that are not scalars")
-    shape, axis, depth = call.input(0).shape, attrs.axis, attrs.depth
+    shape = call.input(0).shape
+    axis = attrs.axis
+    depth = attrs.depth
     if depth < 1 or call.input(2).dtype != call.input(1).dtype:
         raise NotSupportedError(
             f"a depth of {depth}, or on and off values of different types"
@@ -55,14 +58,18 @@ def _hot_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     axis, depth = attrs.axis, attrs.depth
     places = np.arange(depth).reshape((-1,) + (1,) * (arrays[0].ndim - axis))
     hot = np.expand_dims(arrays[0], axis) == places
-    on, off = arrays[1].reshape(()), arrays[2].reshape(())
+    on = arrays[1].reshape(())
+    off = arrays[2].reshape(())
     return (np.where(hot, on, off).astype(call.output.dtype.np),)
 
 
 def _hot_lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(OneHotAttrs)
-    shape, axis, depth = call.input(0).shape, attrs.axis, attrs.depth
-    before, after = math.prod(shape[:axis]), math.prod(shape[axis:])
+    shape = call.input(0).shape
+    axis = attrs.axis
+    depth = attrs.depth
+    before = math.prod(shape[:axis])
+    after = math.prod(shape[axis:])
     indices = b.view("indices", b.input(0), 0, (before, after))
     on = b.view("on", b.input(1), 0, (1,))
     off = b.view("off", b.input(2), 0, (1,))
@@ -79,7 +86,9 @@ def _hot_lower(call: OpCall, b: Kernel) -> None:
 def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(ReverseSequenceAttrs)
     check_data_and_indices(call)
-    x, batch, axis = call.input(0), attrs.batch_dim, attrs.seq_dim
+    x = call.input(0)
+    batch = attrs.batch_dim
+    axis = attrs.seq_dim
     if not (0 <= batch < len(x.shape) and 0 <= axis < len(x.shape)):
         raise NotSupportedError(f"axes {batch} and {axis} of {len(x.shape)}")
     if batch == axis or call.input(1).shape != (x.shape[batch],):
@@ -89,7 +98,8 @@ def _sequence_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(ReverseSequenceAttrs)
-    batch, axis = attrs.batch_dim, attrs.seq_dim
+    batch = attrs.batch_dim
+    axis = attrs.seq_dim
     x = np.moveaxis(arrays[0], (batch, axis), (0, 1))
     y = x.copy()
     for k, length in enumerate(np.clip(arrays[1], 0, x.shape[1])):
@@ -100,7 +110,8 @@ def _sequence_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
 def _sequence_lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(ReverseSequenceAttrs)
     shape = call.input(0).shape
-    batch, axis = attrs.batch_dim, attrs.seq_dim
+    batch = attrs.batch_dim
+    axis = attrs.seq_dim
     with b.loops("i", shape) as index:
         length = b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX))
         place = index[axis]

@@ -81,7 +81,8 @@ def narrow_to_output(
     call: OpCall, value: requantize.ArrayOrExpr
 ) -> requantize.ArrayOrExpr:
     """Clamp wide values, arrays or expressions, to the activation and convert them."""
-    activation, y = call.attributes(ActivationAttrs).activation, call.output
+    activation = call.attributes(ActivationAttrs).activation
+    y = call.output
     if y.dtype == FLOAT32:
         return requantize.apply_activation(value, activation)
     low, high = requantize.quantized_activation_range(activation, y)
@@ -181,7 +182,8 @@ def tap_count(
 
 
 def _count_along(window: conv_window.ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
-    size, length = window.size[axis], window.input_size[axis]
+    size = window.size[axis]
+    length = window.input_size[axis]
     if not window.guarded(axis):
         return size
     first = out * window.stride[axis] - window.padding[2 * axis]
@@ -195,7 +197,8 @@ def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    window, x = pool_window(call), arrays[0].astype(np.float64)
+    window = pool_window(call)
+    x = arrays[0].astype(np.float64)
     mean = window_sums(x * x, window) / window_sums(np.ones_like(x), window)
     return (narrow_to_output(call, np.sqrt(mean)),)
 

@@ -66,7 +66,8 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    y, quant = call.output, requantize.per_tensor_quant(call.output)
+    y = call.output
+    quant = requantize.per_tensor_quant(call.output)
     if call.input(0).dtype != FLOAT32:
         zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
         x = arrays[0].astype(np.int64) - zero_point
@@ -89,7 +90,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     with loop_over_elements(b) as (values, store):
         zero_point = requantize.per_tensor_quant(call.input(0)).zero_point
         offset = values[0].cast(INT32) - zero_point
-        params, kind = requantization_of(call), call.output.dtype
+        params = requantization_of(call)
+        kind = call.output.dtype
         if INT32 in (call.input(0).dtype, kind):
             step = [params.multipliers[0], params.shifts[0]]
             value = call_intrinsic("requantize_twice", [offset, *step], INT32)
@@ -114,26 +116,30 @@ def flips_sign_bits(call: OpCall) -> bool:
 def _flip_sign_bits(b: Kernel) -> None:
     """Invert the sign bits of words, then of the bytes left over."""
     for kind, lanes, first in ((UINT32, 4, 0), (UINT8, 1, b.y.elements // 4 * 4)):
-        count, mask = (b.y.elements - first) // lanes, 0x80808080 if lanes > 1 else 0x80
+        count = (b.y.elements - first) // lanes
+        mask = 0x80808080 if lanes > 1 else 0x80
         if count:
             view = partial(
                 b.view, offset=first, shape=(count,), dtype=kind, alignment=lanes
             )
-            x, y = view("in", b.input(0)), view("out", b.y, access="w")
+            x = view("in", b.input(0))
+            y = view("out", b.y, access="w")
             with b.unrolled("i", count, 4, 3, 2) as i:
                 b.store(y, [i], binary_expr("xor", b.load(x, [i]), mask))
 
 
 def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     """Quantize a float; the bounds are exact in float32."""
-    quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
+    quant = requantize.per_tensor_quant(kind)
+    dtype = kind.dtype
     if dtype in (INT8, UINT8):
         shift = dtype.min - INT8.min
         args = [x / quant.scale, quant.zero_point - shift]
         nearest = call_intrinsic("nearest_int8", args, INT32)
         return (nearest + shift if shift else nearest).cast(dtype)
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
-    low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point
+    low = dtype.min - quant.zero_point
+    high = dtype.max - quant.zero_point
     limited = minimum(maximum(steps, float(low)), float(high)).cast(INT32)
     return (limited + quant.zero_point).cast(dtype)
 

@@ -107,13 +107,15 @@ def lower_reduction(
 
     `kept` holds the indices of the axes that are not reduced.
     """
-    x, axes = call.input(0), call.attributes(AxesAttrs).axes
+    x = call.input(0)
+    axes = call.attributes(AxesAttrs).axes
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
         for axis, length in enumerate(x.shape):
             if axis not in axes:
                 index[axis] = outer.enter_context(b.for_(f"i{axis}", length))
-        acc, kept = b.register("acc", start.expr.dtype, start), dict(index)
+        acc = b.register("acc", start.expr.dtype, start)
+        kept = dict(index)
         with ExitStack() as inner:
             for axis in axes:
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
@@ -161,7 +163,8 @@ def _sum_dtype(call: OpCall) -> DType:
 
 
 def _mean_requantization(call: OpCall) -> Requantization:
-    x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
+    x = per_tensor_quant(call.input(0))
+    y = per_tensor_quant(call.output)
     count = _divisor(call)
     if call.numerics == "onnx":
         factor = np.float32(x.scale) / (np.float32(y.scale) * np.float32(count))
@@ -183,7 +186,8 @@ def _mean_requantization(call: OpCall) -> Requantization:
 
 def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     axes = call.attributes(AxesAttrs).axes
-    shape, kind = call.output.shape, call.output.dtype
+    shape = call.output.shape
+    kind = call.output.dtype
     if call.attributes(AxesAttrs).float_order:
         return (reference_results(call, arrays[0]),)
     if kind == FLOAT32:
@@ -200,7 +204,8 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
-    x, attrs = call.input(0), call.attributes(AxesAttrs)
+    x = call.input(0)
+    attrs = call.attributes(AxesAttrs)
     if len(x.shape) != 4 or x.shape[0] != 1 or attrs.axes != (1, 2):
         return None
     if x.dtype == INT32 or attrs.float_order:
@@ -267,7 +272,9 @@ def reduction_op(
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         attrs = call.attributes(AxesAttrs)
-        x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
+        x = call.input(0)
+        axes = attrs.axes
+        keep = attrs.keep_dims
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
             raise NotSupportedError(
                 f"a {name} of {x.dtype.name} or with requantization"
@@ -305,13 +312,16 @@ _PLAIN = reduction_op(
 
 
 def _prod_factor(call: OpCall) -> tuple[int, int]:
-    x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
+    x = per_tensor_quant(call.input(0)).scale
+    y = per_tensor_quant(call.output).scale
     return reduce_multiplier(*quantize_multiplier(x / y ** (1.0 / reduced_count(call))))
 
 
 def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(AxesAttrs)
-    x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
+    x = call.input(0)
+    axes = attrs.axes
+    keep = attrs.keep_dims
     if not _is_quantized(call):
         return _PLAIN.infer(call)
     shape = reduced_shape(x.shape, axes, keep)
@@ -330,7 +340,9 @@ def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(AxesAttrs)
     if not _is_quantized(call):
         return _PLAIN.reference(call, arrays)
-    axes, y, factor = attrs.axes, per_tensor_quant(call.output), _prod_factor(call)
+    axes = attrs.axes
+    y = per_tensor_quant(call.output)
+    factor = _prod_factor(call)
     offsets = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     outer_axes = [axis for axis in range(offsets.ndim) if axis not in axes]
     rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
@@ -353,8 +365,10 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
     if not _is_quantized(call):
         _PLAIN.lower(call, b)
         return
-    zero, y = per_tensor_quant(call.input(0)).zero_point, per_tensor_quant(call.output)
-    kind, none = call.output.dtype, ArithExpr(immediate(_NONE, INT64))
+    zero = per_tensor_quant(call.input(0)).zero_point
+    y = per_tensor_quant(call.output)
+    kind = call.output.dtype
+    none = ArithExpr(immediate(_NONE, INT64))
     factor, shift = _prod_factor(call)
     multiplier = ArithExpr(immediate(factor, INT32))
     right = ArithExpr(immediate(shift, INT32))

@@ -87,7 +87,8 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
     quant = per_tensor_quant(kind)
     scale = np.float32(quant.scale)
 
-    lowest, highest = kind.dtype.min, kind.dtype.max
+    lowest = kind.dtype.min
+    highest = kind.dtype.max
 
     def to_quantized(real: float) -> int:
         with np.errstate(over="ignore"):
@@ -260,7 +261,8 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
     are symmetric; their bias and accumulators may have 64 bits.
     """
     x, w = call.input(0), call.input(1)
-    weights, bias = call.constant(1), call.constant(2)
+    weights = call.constant(1)
+    bias = call.constant(2)
     if weights is None or (call.has_input(2) and bias is None):
         raise NotSupportedError("variable weights or bias")
     if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
@@ -296,10 +298,13 @@ def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
     """Return each output channel's least and greatest int32 sum in an int8 layer."""
     if call.any_weights:
         return any_sum_bounds(call.input(1).shape[axis])
-    bias, zero_point = call.constant(2), per_tensor_quant(call.input(0)).zero_point
+    bias = call.constant(2)
+    zero_point = per_tensor_quant(call.input(0)).zero_point
     positive, negative = _signed_weight_sums(call, axis)
-    low, high = INT8.min - zero_point, INT8.max - zero_point
-    least, most = positive * low + negative * high, positive * high + negative * low
+    low = INT8.min - zero_point
+    high = INT8.max - zero_point
+    least = positive * low + negative * high
+    most = positive * high + negative * low
     if bias is None:
         return least, most
     added = bias.array().astype(np.int64).reshape(-1)
@@ -357,7 +362,8 @@ def accumulator_bounds(call: OpCall, axis: int) -> Array:
 
 
 def _signed_weight_sums(call: OpCall, axis: int) -> tuple[Array, Array]:
-    offsets, zero_point = call.constant_array(1), weight_zero_point(call)
+    offsets = call.constant_array(1)
+    zero_point = weight_zero_point(call)
     if zero_point:
         offsets = offsets.astype(np.int64) - zero_point
     return signed_sums(np.moveaxis(offsets, axis, 0))
@@ -400,7 +406,8 @@ def scale_factors(call: OpCall) -> list[float]:
     With `unsigned`, the product of the scales is rounded to float32, as TFLite does for
     uint8.
     """
-    x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
+    x = per_tensor_quant(call.input(0)).scale
+    y = per_tensor_quant(call.output).scale
     products = [x * scale for scale in quantization_of(call.input(1)).scales]
     match call.attrs:
         case Conv2DAttrs(unsigned=True) | TransposeConvAttrs(unsigned=True):

@@ -111,7 +111,8 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
 @lru_cache(maxsize=256)  # the candidates of a layer and its bands of rows need it
 def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | None:
     """Return the (c, a, b, S) that equal the definition for all int8, or None."""
-    values, output = np.arange(INT8.min, INT8.max + 1), params.output
+    values = np.arange(INT8.min, INT8.max + 1)
+    output = params.output
     first, second = (term.apply(values) for term in params.terms)
     y = output.apply(first[:, None] + sign * second, INT8).astype(np.int64)
     scale = output.multipliers[0] * 2.0 ** (output.shifts[0] - 31) / 255

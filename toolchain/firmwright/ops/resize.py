@@ -42,12 +42,16 @@ _UNIT_BITS = 10
 _UNIT = 1 << _UNIT_BITS
 HALF_BITS = 8
 """Weights with this number of bits keep sums of bytes in 16 bits."""
-_ONES, _HALVES, _SIGNS = 0x10001, 0xFF00FF, 0x80808080
+_ONES = 0x10001
+_HALVES = 0xFF00FF
+_SIGNS = 0x80808080
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(ResizeAttrs)
-    x, y, size = call.input(0), call.output, attrs.size
+    x = call.input(0)
+    y = call.output
+    size = attrs.size
     if x.dtype not in (INT8, INT16, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"{x.dtype.name} resized to {y.dtype.name}")
     if len(size) != 2 or min(size) < 1:
@@ -60,7 +64,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     """Return (before, after, weight of after) for each output row or column."""
     attrs = call.attributes(ResizeAttrs)
-    inputs, outputs = call.input(0).shape[1 + axis], attrs.size[axis]
+    inputs = call.input(0).shape[1 + axis]
+    outputs = attrs.size[axis]
     corners = attrs.align_corners and outputs > 1
     centers = attrs.half_pixel_centers
     outputs_range = np.arange(outputs)
@@ -70,12 +75,14 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
         step = np.float32(intervals[0]) / np.float32(intervals[1])
         half = np.float32(0.5 if centers else 0)
         positions = (outputs_range.astype(np.float32) + half) * step - half
-        floor, ceiling = np.floor(positions), np.ceil(positions)
+        floor = np.floor(positions)
+        ceiling = np.ceil(positions)
         share = positions - np.maximum(floor, 0)
     else:
         unit = (_UNIT * intervals[0] + intervals[1] // 2) // intervals[1]
         positions = outputs_range * unit + (unit // 2 - _UNIT // 2 if centers else 0)
-        floor, ceiling = positions // _UNIT, -(-positions // _UNIT)
+        floor = positions // _UNIT
+        ceiling = -(-positions // _UNIT)
         share = positions - np.maximum(floor, 0) * _UNIT
     before = np.maximum(floor, 0).astype(np.int64)
     after = np.minimum(ceiling, inputs - 1).astype(np.int64)
@@ -92,8 +99,10 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x0, x1, dx = _neighbor_tables(call, 1)
     is_float = call.input(0).dtype == FLOAT32
     kind = np.dtype(np.float32 if is_float else np.int64)
-    x, unit = arrays[0].astype(kind), kind.type(1 if is_float else _UNIT)
-    down, right = dy[:, None, None].astype(kind), dx[:, None].astype(kind)
+    x = arrays[0].astype(kind)
+    unit = kind.type(1 if is_float else _UNIT)
+    down = dy[:, None, None].astype(kind)
+    right = dx[:, None].astype(kind)
     total = (
         x[:, y0][:, :, x0] * (unit - down) * (unit - right)
         + x[:, y1][:, :, x0] * down * (unit - right)
@@ -137,10 +146,14 @@ def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> 
     borrow from the other.
     """
     (images, rows, cols, _), (_, *size, depth) = call.output.shape, call.input(0).shape
-    x, y, last = b.input(0), b.y, sum_dtype(call)
+    x = b.input(0)
+    y = b.y
+    last = sum_dtype(call)
     wide = FLOAT32 if last == FLOAT32 else INT32
     if lanes > 1:
-        wide, last, depth = UINT32, UINT32, depth // lanes
+        wide = UINT32
+        last = UINT32
+        depth = depth // lanes
         words = partial(b.view, offset=0, dtype=wide, alignment=4)
         x = words("words", x, shape=(images, *size, depth))
         y = words("out", y, shape=(images, rows, cols, depth), access="w")
@@ -185,7 +198,8 @@ def _widened(b: Kernel, value: ArithExpr, dtype: DType) -> list[ArithExpr]:
 
 def _narrowed(b: Kernel, terms: Sequence[ArithExpr]) -> ArithExpr:
     """Return the rounded sum: half up, less 1 if negative, as its highest bit shows."""
-    bits, dtype = share_bits(b.call, 0, 1), terms[0].expr.dtype
+    bits = share_bits(b.call, 0, 1)
+    dtype = terms[0].expr.dtype
     if dtype == FLOAT32:
         return sum(terms[1:], terms[0])
     half = 1 << bits - 1
@@ -205,14 +219,16 @@ def load_neighbors(
 ) -> list[ArithExpr]:
     """Load the rows or columns around that of an output, and their weights."""
     *index_tables, share = _neighbor_tables(b.call, axis)
-    name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
+    name = ("row", "column")[axis]
+    last = b.call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), index_tables, strict=True):
         dtype = narrowest_index_dtype(values.tolist())
         table = b.constant(f"{name}s_{kind}", values, dtype)
         neighbor = minimum(b.load(table, [out]).cast(INDEX), last)
         neighbors.append(b.let(f"{name}_{kind}", neighbor))
-    bits, is_float = share_bits(b.call, axis), wide == FLOAT32
+    bits = share_bits(b.call, axis)
+    is_float = wide == FLOAT32
     values = share if is_float else share >> _UNIT_BITS - bits
     shares = b.constant(f"{name}_shares", values, FLOAT32 if is_float else INT16)
     after = b.let(f"{name}_share", b.load(shares, [out]).cast(wide))
@@ -220,8 +236,10 @@ def load_neighbors(
 
 
 def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
-    x, axis = call.input(0), call.attributes(ResampleAttrs).axis
-    positions, weights = call.constant(1), call.constant(2)
+    x = call.input(0)
+    axis = call.attributes(ResampleAttrs).axis
+    positions = call.constant(1)
+    weights = call.constant(2)
     if x.dtype != FLOAT32 or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"taps of {x.dtype.name} along axis {axis}")
     if positions is None or weights is None or positions.shape != weights.shape:
@@ -230,7 +248,8 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a tensor without elements")
     if positions.dtype != UINT16:
         raise NotSupportedError(f"tap positions of type {positions.dtype.name}")
-    first, last = int(positions.array().min()), int(positions.array().max())
+    first = int(positions.array().min())
+    last = int(positions.array().max())
     if not 0 <= first <= last < x.shape[axis]:
         raise NotSupportedError("taps outside of the input")
     shape = (*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :])
@@ -250,7 +269,9 @@ def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 
 def lower_resample(call: OpCall, b: Kernel) -> None:
-    x, positions, weights = b.input(0), b.input(1), b.input(2)
+    x = b.input(0)
+    positions = b.input(1)
+    weights = b.input(2)
     axis, (_, taps) = call.attributes(ResampleAttrs).axis, call.input(1).shape
     with b.loops("i", b.y.shape) as index:
         acc = b.register("acc", FLOAT32, 0.0)

@@ -274,7 +274,8 @@ def check_output(call: OpCall, scale: float, zero_point: int) -> None:
     int16 outputs accept scales within 0.1 %, such as 1/65535 for 1/65536; the results
     are the same.
     """
-    kind, y = call.output.dtype, per_tensor_quant(call.output)
+    kind = call.output.dtype
+    y = per_tensor_quant(call.output)
     tolerance = 1e-3 if kind == INT16 else 0.0
     if abs(y.scale - scale) > tolerance * scale or y.zero_point != zero_point:
         raise NotSupportedError(
@@ -318,7 +319,8 @@ def lower_row_maximum(
     b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
 ) -> tuple[Register, Register]:
     """Emit a row's maximum; return its register and one that holds 0, for a sum."""
-    highest, total = b.register("highest", dtype), b.register("total", dtype)
+    highest = b.register("highest", dtype)
+    total = b.register("total", dtype)
     highest.set(start)
     with b.for_("i", x.shape[1]) as i:
         highest.set(maximum(highest.value, b.load(x, [row, i]).cast(dtype)))

@@ -135,7 +135,8 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     strides.
     """
     for copy in copies:
-        dtype, merged = b.input(copy.source).dtype, copy.merge_loops()
+        dtype = b.input(copy.source).dtype
+        merged = copy.merge_loops()
         size = dtype.size_bytes
         inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
         is_run = _is_run(inner) and inner.extent * size >= _RUN_MIN_BYTES
@@ -174,10 +175,12 @@ def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
     *outer, inner = copy.axes
     axes: list[CopyAxis] = []
     for a in outer:
-        x, y = a.x_stride * size, a.y_stride * size
+        x = a.x_stride * size
+        y = a.y_stride * size
         axes.append(replace(a, x_stride=x, y_stride=y))
     axes.append(CopyAxis(inner.extent * size, 1, 1))
-    x, y = copy.x_offset * size, copy.y_offset * size
+    x = copy.x_offset * size
+    y = copy.y_offset * size
     return replace(copy, axes=tuple(axes), x_offset=x, y_offset=y)
 
 
@@ -194,17 +197,20 @@ def _split_into_words(
     divided: list[CopyAxis] = []
     for a in outer:
         steps += [a.x_stride, a.y_stride]
-        x, y = a.x_stride // lanes, a.y_stride // lanes
+        x = a.x_stride // lanes
+        y = a.y_stride // lanes
         divided.append(replace(a, x_stride=x, y_stride=y))
     if any(n % lanes for n in steps):
         return [(copy, 1)]
-    x, y = copy.x_offset // lanes, copy.y_offset // lanes
+    x = copy.x_offset // lanes
+    y = copy.y_offset // lanes
     axes = (*divided, CopyAxis(words, 1, 1))
     by_words = replace(copy, axes=axes, x_offset=x, y_offset=y)
     if not rest:
         return [(by_words, lanes)]
     axes = (*outer, CopyAxis(rest, 1, 1))
-    x, y = copy.x_offset + words * lanes, copy.y_offset + words * lanes
+    x = copy.x_offset + words * lanes
+    y = copy.y_offset + words * lanes
     left_over = replace(copy, axes=axes, x_offset=x, y_offset=y)
     return [(by_words, lanes), (left_over, 1)]
 
@@ -216,7 +222,8 @@ def _lower_copy(
 
     With `is_run`, `b.copy_run` copies the last axis.
     """
-    source, result = b.input(copy.source), b.outputs[copy.result]
+    source = b.input(copy.source)
+    result = b.outputs[copy.result]
 
     def index(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
         if not table:

@@ -54,8 +54,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"an svdf of {', '.join(kind.name for kind in kinds)}")
     if call.constant(1) is None or call.constant(2) is None:
         raise NotSupportedError("weights that are not constant")
-    batch, rank = x.shape[0], call.attributes(SvdfAttrs).rank
-    filters, steps = feature.shape[0], time.shape[-1]
+    batch = x.shape[0]
+    rank = call.attributes(SvdfAttrs).rank
+    filters = feature.shape[0]
+    steps = time.shape[-1]
     fits = x.shape[1:] == feature.shape[1:] and time.shape[:1] == feature.shape[:1]
     if not fits or filters % rank:
         raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
@@ -98,7 +100,9 @@ def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantizati
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(SvdfAttrs)
-    batch, filters, rank = call.input(0).shape[0], call.input(1).shape[0], attrs.rank
+    batch = call.input(0).shape[0]
+    filters = call.input(1).shape[0]
+    rank = attrs.rank
     is_float = call.input(0).dtype == FLOAT32
     dtype = np.float64 if is_float else np.int64
     x, feature, time = (np.asarray(array, dtype) for array in arrays[:3])
@@ -141,7 +145,8 @@ def _scale(call: OpCall, index: int) -> float:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    inputs, bias = call.input(0).shape[1], _feature_bias(call, b)
+    inputs = call.input(0).shape[1]
+    bias = _feature_bias(call, b)
 
     def start(n: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
         source = _FeatureSource(b.input(0), [n])
@@ -170,7 +175,8 @@ def emit_units(
     `start(batch)` returns a function from filter to feature.
     """
     batch, (filters, steps) = call.input(0).shape[0], call.input(2).shape
-    rank, is_float = call.attributes(SvdfAttrs).rank, call.input(0).dtype == FLOAT32
+    rank = call.attributes(SvdfAttrs).rank
+    is_float = call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
     before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
     bias = _unit_bias(call, b)
@@ -238,7 +244,8 @@ def _feature(
     bias: tir.Buffer | None,
     f: ArithExpr,
 ) -> ArithExpr:
-    is_float, row = source.buffer.dtype == FLOAT32, source.row
+    is_float = source.buffer.dtype == FLOAT32
+    row = source.row
     start = 0 if bias is None else b.load(bias, [f])
     acc = b.register("acc", FLOAT32 if is_float else INT32, start)
     with b.unrolled("i", source.buffer.shape[-1], *_UNROLL) as i:
@@ -246,7 +253,8 @@ def _feature(
         weight = b.load(b.input(1), [f, i])
         if not is_float:
             zero_point = 0 if row is None else row.zero_point
-            item, weight = item.cast(INT32) - zero_point, weight.cast(INT32)
+            item = item.cast(INT32) - zero_point
+            weight = weight.cast(INT32)
         acc.add(item * weight)
     if row is None:
         return requantize_state(call, acc.value)

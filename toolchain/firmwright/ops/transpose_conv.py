@@ -33,13 +33,16 @@ from firmwright.ops.requantize import (
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(TransposeConvAttrs)
-    x, w, y = call.input(0), call.input(1), call.output
+    x = call.input(0)
+    w = call.input(1)
+    y = call.output
     has_images = len(x.shape) == len(w.shape) == len(y.shape) == 4
     if not has_images or w.shape[3] != x.shape[3]:
         raise NotSupportedError(
             "transpose_conv needs 4-D tensors with equal input channels"
         )
-    stride, before = attrs.stride, attrs.before
+    stride = attrs.stride
+    before = attrs.before
     if not len(stride) == len(before) == 2 or min(stride) < 1:
         raise NotSupportedError(f"the strides {list(stride)}, {list(before)} before")
     check_weights_and_bias(call, 0)
@@ -87,8 +90,10 @@ def _tap(
     call: OpCall, b: Kernel, stack: ExitStack, axis: int, out: ArithExpr
 ) -> tuple[ArithExpr, ArithExpr]:
     attrs = call.attributes(TransposeConvAttrs)
-    stride, before = attrs.stride[axis], attrs.before[axis]
-    size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
+    stride = attrs.stride[axis]
+    before = attrs.before[axis]
+    size = call.input(1).shape[1 + axis]
+    length = call.input(0).shape[1 + axis]
     outputs = call.output.shape[1 + axis]
     k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")
     count = divide_up(size, stride)

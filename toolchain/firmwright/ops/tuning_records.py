@@ -132,7 +132,8 @@ def parse_measurement(text: str) -> Measurement | None:
 
 
 def _is_valid(data: Mapping[str, object]) -> bool:
-    config, count = data.get("config"), data.get("count")
+    config = data.get("config")
+    count = data.get("count")
     for name in _STRING_FIELDS:
         if not isinstance(data.get(name), str):
             return False

@@ -20,7 +20,10 @@ from firmwright.ops.strided_copy import DTYPES
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
-    condition, a, b, y = call.input(0), call.input(1), call.input(2), call.output
+    condition = call.input(0)
+    a = call.input(1)
+    b = call.input(2)
+    y = call.output
     is_uniform = a.dtype == b.dtype == y.dtype
     if condition.dtype != BOOL or a.dtype not in DTYPES or not is_uniform:
         raise NotSupportedError(
