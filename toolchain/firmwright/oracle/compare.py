@@ -62,13 +62,12 @@ def compare_outputs(
         raise InternalError(
             f"{len(actual)} samples cannot be compared with {len(expected)}."
         )
-    return merge_comparisons(
-        compare_tensor(
-            sample, name, reference, _namesake(actual[sample], name), tolerance
-        )
-        for sample, tensors in enumerate(expected)
-        for name, reference in tensors.items()
-    )
+    parts: list[Comparison] = []
+    for sample, tensors in enumerate(expected):
+        for name, reference in tensors.items():
+            result = _namesake(actual[sample], name)
+            parts.append(compare_tensor(sample, name, reference, result, tolerance))
+    return merge_comparisons(parts)
 
 
 def compare_tensor(
@@ -101,9 +100,8 @@ def compare_tensor(
     first = None
     if mismatches:
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        first = Difference(
-            sample, name, index, expected[index].item(), actual[index].item()
-        )
+        wanted = expected[index].item()
+        first = Difference(sample, name, index, wanted, actual[index].item())
     return Comparison(int(expected.size), mismatches, largest, first)
 
 
@@ -133,9 +131,8 @@ def _float_errors(
     np.subtract(value, reference, out=errors, where=~same)
     errors = np.abs(errors)
     finite = np.abs(reference[np.isfinite(reference)])
-    bound = (
-        tolerance.relative * (finite.max() if finite.size else 0.0) + tolerance.absolute
-    )
+    largest = finite.max() if finite.size else 0.0
+    bound = tolerance.relative * largest + tolerance.absolute
     return errors, ~same & ~(errors <= bound)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,9 +79,8 @@ def quantize(folder: Path) -> dict[str, Json]:
         import onnx
     except ImportError as error:
         raise RequestError("missing", error.name or "onnxruntime") from error
-    logging.disable(
-        logging.WARNING
-    )  # it advises to prepare the model, which happens here
+    # A warning advises to prepare the model, which happens here.
+    logging.disable(logging.WARNING)
     model = onnx.ModelProto.FromString((folder / "model").read_bytes())
     _check(model)
     prepared, activations = folder / "prepared.onnx", as_text(request["activations"])
@@ -127,9 +126,8 @@ def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
     import onnx
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = (
-        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    )
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(path)
     options.log_severity_level = 4
     data = model.SerializeToString()
@@ -144,31 +142,27 @@ def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
 
 def _check(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
-        if (
-            node.op_type in ("QuantizeLinear", "DequantizeLinear")
-            or "QLinear" in node.op_type
-        ):
-            raise RequestError("quantized", f"{node.op_type} {node.name}".strip())
-    opset = max(
-        (item.version for item in model.opset_import if not item.domain), default=1
-    )
+        op = node.op_type
+        if op in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in op:
+            raise RequestError("quantized", f"{op} {node.name}".strip())
+    opsets = [item.version for item in model.opset_import if not item.domain]
+    opset = max(opsets, default=1)
     if opset < OLDEST_OPSET:
-        raise RequestError(
-            "refused", f"opset {opset} cannot be converted to {OLDEST_OPSET}"
-        )
+        what = f"opset {opset} cannot be converted to {OLDEST_OPSET}"
+        raise RequestError("refused", what)
 
 
 def _make_reader(samples: Mapping[str, Array]) -> CalibrationDataReader:
     import onnxruntime.quantization as tools
 
-    rows = zip(*samples.values(), strict=True)
-    feeds = (
-        {
-            name: np.array(array, order="C")
-            for name, array in zip(samples, row, strict=True)
-        }
-        for row in rows
-    )
+    def read_feeds() -> Iterator[dict[str, Array]]:
+        for row in zip(*samples.values(), strict=True):
+            feed: dict[str, Array] = {}
+            for name, array in zip(samples, row, strict=True):
+                feed[name] = np.array(array, order="C")
+            yield feed
+
+    feeds = read_feeds()
 
     class Reader(tools.CalibrationDataReader):  # type: ignore[misc]  # the package has no types
         def get_next(self) -> dict[str, Array] | None:
@@ -178,9 +172,10 @@ def _make_reader(samples: Mapping[str, Array]) -> CalibrationDataReader:
 
 
 def _excluded_node_names(nodes: list[onnx.NodeProto], names: list[str]) -> list[str]:
-    node_names = {
-        name: node.name for node in nodes for name in (node.name, *node.output) if name
-    }
+    node_names: dict[str, str] = {}
+    for node in nodes:
+        for name in filter(None, (node.name, *node.output)):
+            node_names[name] = node.name
     for name in names:
         if name not in node_names:
             raise RequestError("exclude", f"{name!r}")

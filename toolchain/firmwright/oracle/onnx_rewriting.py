@@ -68,8 +68,11 @@ def with_scalar_pools(model: bytes) -> bytes:
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
-    makers = {name: node for node in proto.graph.node for name in node.output}
-    readers = {name: node for node in proto.graph.node for name in node.input}
+    makers = _makers(proto.graph)
+    readers: dict[str, onnx.NodeProto] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            readers[name] = node
     vectors = [tensor for tensor in proto.graph.initializer if list(tensor.dims) == [1]]
     scalars = {tensor.name: f"{tensor.name}_scalar" for tensor in vectors}
     nodes: list[onnx.NodeProto] = []
@@ -129,7 +132,7 @@ def _integer_weights(
     import onnx
 
     kinds = onnx.TensorProto
-    makers = {name: node for node in graph.node for name in node.output}
+    makers = _makers(graph)
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     types |= {name: tensor.data_type for name, tensor in tensors.items()}
     for node in graph.node:
@@ -138,14 +141,23 @@ def _integer_weights(
             continue
         maker = makers.get(found.activations)
         # The operators named Dynamic... quantize activations to uint8 themselves.
-        is_unsigned = "Dynamic" in node.op_type or (
-            maker and "Dynamic" in maker.op_type
-        )
+        is_unsigned = "Dynamic" in node.op_type
+        if maker is not None and "Dynamic" in maker.op_type:
+            is_unsigned = True
         if types.get(found.activations) == kinds.UINT8:
             is_unsigned = True
         weights = tensors.get(found.node.input[found.weights])
         if is_unsigned and weights is not None and weights.data_type == kinds.INT8:
             yield found
+
+
+def _makers(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """Return the node that computes each result."""
+    makers: dict[str, onnx.NodeProto] = {}
+    for node in graph.node:
+        for name in node.output:
+            makers[name] = node
+    return makers
 
 
 def _weights_of(

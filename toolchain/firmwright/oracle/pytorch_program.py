@@ -58,9 +58,8 @@ class TieRounding:
         ours = torch.from_numpy(given.copy())
         tie = (ours.double() + value.double()) / 2 - float(point)
         steps = args[0].double() / float(scale)
-        is_near = ((ours.int() - value.int()).abs() == 1) & (
-            (steps - tie).abs() <= NEAR_TIE
-        )
+        is_neighbor = (ours.int() - value.int()).abs() == 1
+        is_near = is_neighbor & ((steps - tie).abs() <= NEAR_TIE)
         self.values += value.numel()
         self.changed += int(is_near.sum())
         return torch.where(is_near, ours, value)
@@ -92,50 +91,43 @@ class PyTorchProgram:
         self._samples = 0
         self._interpreter = self._recording_interpreter(program.graph_module)
         signature = program.graph_signature
-        self._stored = {
-            name: _stored(program, source)
-            for table in (
-                signature.inputs_to_parameters,
-                signature.inputs_to_buffers,
-                signature.inputs_to_lifted_tensor_constants,
-            )
-            for name, source in table.items()
-        }
-        self._buffers = {
-            source: name for name, source in signature.inputs_to_buffers.items()
-        }
+        self._stored: dict[str, Tensor] = {}
+        for table in (
+            signature.inputs_to_parameters,
+            signature.inputs_to_buffers,
+            signature.inputs_to_lifted_tensor_constants,
+        ):
+            for name, source in table.items():
+                self._stored[name] = _stored(program, source)
+        self._buffers: dict[str, str] = {}
+        for name, source in signature.inputs_to_buffers.items():
+            self._buffers[source] = name
         self.input_names = [str(name) for name in signature.user_inputs]
-        specs = [
-            spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"
-        ]
-        self.output_names = [f"{k}:{spec.arg.name}" for k, spec in enumerate(specs)]
-        nodes = [
-            node.name for node in program.graph.nodes if node.op == "call_function"
-        ]
+        self.output_names: list[str] = []
+        for spec in signature.output_specs:
+            if spec.kind.name == "USER_OUTPUT":
+                place = len(self.output_names)
+                self.output_names.append(f"{place}:{spec.arg.name}")
+        nodes = _node_names(program.graph, "call_function")
         self.layer_names = dict(enumerate(nodes)) if layers else {}
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         """Run one sample; return the outputs, then the layers by their names."""
         import torch
 
-        feeds = {
-            name: torch.from_numpy(np.array(value))
-            for name, value in zip(self.input_names, inputs, strict=True)
-        }
-        values = self._stored | feeds
-        names = [
-            node.name for node in self._program.graph.nodes if node.op == "placeholder"
-        ]
+        values = dict(self._stored)
+        for name, value in zip(self.input_names, inputs, strict=True):
+            values[name] = torch.from_numpy(np.array(value))
+        names = _node_names(self._program.graph, "placeholder")
         with torch.no_grad():
-            results = self._interpreter.run(*(values.get(name) for name in names))
+            results = self._interpreter.run(*map(values.get, names))
         outputs = []
-        for spec, value in zip(
-            self._program.graph_signature.output_specs, results, strict=True
-        ):
+        specs = self._program.graph_signature.output_specs
+        for spec, result in zip(specs, results, strict=True):
             if spec.kind.name == "USER_OUTPUT":
-                outputs.append(value.numpy())
+                outputs.append(result.numpy())
             elif spec.kind.name == "BUFFER_MUTATION":
-                self._stored[self._buffers[spec.target]] = value.clone()
+                self._stored[self._buffers[spec.target]] = result.clone()
         self._samples += 1
         empty = np.zeros(0)
         layers = (self._recorded.get(name, empty) for name in self.layer_names.values())
@@ -158,6 +150,10 @@ class PyTorchProgram:
 
         interpreter.run_node = run_and_record
         return interpreter
+
+
+def _node_names(graph: fx.Graph, op: str) -> list[str]:
+    return [node.name for node in graph.nodes if node.op == op]
 
 
 def _stored(program: ExportedProgram, source: str) -> Tensor:

@@ -38,8 +38,8 @@ class SampleInput:
             case "f":
                 return -1, 1
         what = (
-            f"input {self.name!r} has type {self.dtype}, for which no samples are "
-            "defined."
+            f"input {self.name!r} has type {self.dtype}, "
+            "for which no samples are defined."
         )
         raise UsageError(what, hint="pass your own inputs with --input.")
 
@@ -65,16 +65,13 @@ def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> Array:
     if index < len(fixed):
         return np.full(spec.shape, fixed[index], spec.dtype)
     if spec.dtype.kind == "f":
-        is_free = spec.value_range is None
-        reals = (
-            rng.standard_normal(spec.shape)
-            if is_free
-            else rng.uniform(low, high, spec.shape)
-        )
+        if spec.value_range is None:
+            reals = rng.standard_normal(spec.shape)
+        else:
+            reals = rng.uniform(low, high, spec.shape)
         return np.asarray(reals).astype(spec.dtype)
     if spec.dtype.kind == "b":
-        return np.asarray(
-            rng.integers(low, high, spec.shape, np.uint8, endpoint=True), np.bool_
-        )
+        bits = rng.integers(low, high, spec.shape, np.uint8, endpoint=True)
+        return np.asarray(bits, np.bool_)
     drawn = rng.integers(low, high, spec.shape, spec.dtype.type, endpoint=True)
     return np.asarray(drawn, spec.dtype)
