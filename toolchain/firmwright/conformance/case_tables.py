@@ -104,8 +104,9 @@ _TENSOR = re.compile(
 
 
 def _cases(text: str) -> Iterator[ConformanceCase]:
-    lines = re.sub(r"\n {4}", " ", text.strip()).splitlines()
-    for line in (each for each in lines if not each.startswith("#")):
+    for line in re.sub(r"\n {4}", " ", text.strip()).splitlines():
+        if line.startswith("#"):
+            continue
         match = _CASE.fullmatch(line)
         if match is None:
             raise InternalError(f"this is no conformance case: {line}")
@@ -146,26 +147,20 @@ def _tensor(
     match = _TENSOR.fullmatch(text)
     if match is None:
         raise InternalError(f"this is no tensor of a conformance case: {text}")
-    shape, dtype = (
-        tuple(map(int, filter(None, match["shape"].split(",")))),
-        match["dtype"],
-    )
+    shape = tuple(map(int, filter(None, match["shape"].split(","))))
+    dtype = match["dtype"]
     axis = int(match["axis"]) if match["axis"] else None
     match match["scales"] or "":
         case "random":
             scales = tuple(map(float32, rng.uniform(0.002, 0.02, shape[axis or 0])))
         case "product":
-            first, second = (
-                item.scales for item in before if item is not None and item.scales
-            )
-            scales = tuple(a * b for a in first for b in second)
+            scaled = [item for item in before if item is not None and item.scales]
+            first, second = scaled
+            scales = tuple(a * b for a in first.scales for b in second.scales)
         case listed:
-            scales = tuple(
-                float32(float(scale)) for scale in listed.split("|") if scale
-            )
-    points = tuple(
-        int(point) for point in (match["zero_points"] or "").split("|") if point
-    )
+            values = map(float, filter(None, listed.split("|")))
+            scales = tuple(map(float32, values))
+    points = tuple(map(int, filter(None, (match["zero_points"] or "").split("|"))))
     return CaseTensor(
         shape=shape,
         dtype=dtype,

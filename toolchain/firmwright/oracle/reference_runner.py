@@ -135,9 +135,10 @@ def _reference_result(
             by_name[output] = arrays[f"o{position}"][sample]
         outputs.append(by_name)
         if layer_names:
-            layer_results.append(
-                {index: arrays[f"t{index}"][sample] for index in layer_names}
-            )
+            by_index: dict[int, Array] = {}
+            for index in layer_names:
+                by_index[index] = arrays[f"t{index}"][sample]
+            layer_results.append(by_index)
     changed, rounded = map(as_integer, as_list(answer["rounding"]))
     return ReferenceResult(
         title,
@@ -153,17 +154,16 @@ def write_request(
     folder: Path, model: bytes, inputs: Sequence[Mapping[str, Array]], more: JsonObject
 ) -> None:
     names = list(inputs[0])
-    if any(set(sample) != set(names) for sample in inputs):
-        raise UsageError("the samples do not all name the same inputs.")
+    for sample in inputs:
+        if set(sample) != set(names):
+            raise UsageError("the samples do not all name the same inputs.")
     stacked: dict[str, Array] = {}
     for k, name in enumerate(names):
         stacked[f"i{k}"] = np.stack([sample[name] for sample in inputs])
     write_npz(folder / "inputs.npz", stacked)
     (folder / "model").write_bytes(model)
-    request = {**more, "inputs": names, "samples": len(inputs)}
-    (folder / "request.json").write_text(
-        json.dumps(request), encoding="utf-8", newline="\n"
-    )
+    request = json.dumps({**more, "inputs": names, "samples": len(inputs)})
+    (folder / "request.json").write_text(request, encoding="utf-8", newline="\n")
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> JsonObject:

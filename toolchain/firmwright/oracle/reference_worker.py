@@ -112,33 +112,31 @@ class OnnxRuntimeSession:
             self._layers, _ = _open(exposed, is_optimized=False)
         else:
             self.layer_names = {}
-        self._names = [item.name for item in self._session.get_outputs()]
         metadata = self._session.get_modelmeta().custom_metadata_map
-        self._updates = {
-            key.removeprefix(STATE_KEY): following
-            for key, following in metadata.items()
-            if key.startswith(STATE_KEY)
-        }
-        inputs = {item.name: item for item in self._session.get_inputs()}
-        self.input_names = [name for name in inputs if name not in self._updates]
+        self._updates: dict[str, str] = {}
+        for key, following in metadata.items():
+            if key.startswith(STATE_KEY):
+                self._updates[key.removeprefix(STATE_KEY)] = following
+        self.input_names: list[str] = []
         # A state without an entry starts with the initializer of its name.
-        self._state = {
-            name: np.zeros(
-                item.shape, item.type[len("tensor(") : -1].replace("float", "float32")
-            )
-            for name, item in inputs.items()
-            if name in self._updates
-        }
-        following = self._updates.values()
-        self.output_names = [name for name in self._names if name not in following]
+        self._state: dict[str, Array] = {}
+        for item in self._session.get_inputs():
+            if item.name in self._updates:
+                dtype = item.type[len("tensor(") : -1].replace("float", "float32")
+                self._state[item.name] = np.zeros(item.shape, dtype)
+            else:
+                self.input_names.append(item.name)
+        self.output_names: list[str] = []
+        for item in self._session.get_outputs():
+            if item.name not in self._updates.values():
+                self.output_names.append(item.name)
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
         feeds = dict(zip(self.input_names, inputs, strict=True)) | self._state
         named = _run(self._session, feeds)
         layers = self._layer_results(feeds, named)
-        self._state = {
-            name: named[following] for name, following in self._updates.items()
-        }
+        for name, following in self._updates.items():
+            self._state[name] = named[following]
         return [*(named[name] for name in self.output_names), *layers]
 
     def _layer_results(
@@ -150,9 +148,8 @@ class OnnxRuntimeSession:
         results = _run(self._layers, feeds)
         for name, value in outputs.items():
             if value.tobytes() != results[name].tobytes():
-                raise RuntimeError(
-                    f"output {name} differs if all results are requested"
-                )
+                what = f"output {name} differs if all results are requested"
+                raise RuntimeError(what)
         return [results[name] for name in self.layer_names.values()]
 
 
@@ -239,34 +236,32 @@ def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str
     proto, keeps_integers = onnx.ModelProto.FromString(model), is_quantized(model)
     exposed = onnx.ModelProto.FromString(optimized)
     outputs = {item.name for item in exposed.graph.output}
-    computed = {name for node in exposed.graph.node for name in node.output if name}
-    known = computed | {
-        x.name for x in (*exposed.graph.input, *exposed.graph.initializer)
-    }
+    computed: set[str] = set()
+    for node in exposed.graph.node:
+        computed.update(filter(None, node.output))
+    known = set(computed)
+    for item in (*exposed.graph.input, *exposed.graph.initializer):
+        known.add(item.name)
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     names: list[str] = []
     for node in proto.graph.node:
         if keeps_integers and not node.op_type.startswith(QUANTIZED_RESULTS):
             continue
-        is_fused = (
-            computed.isdisjoint(node.output) and node.op_type == "DequantizeLinear"
-        )
-        if (
-            is_fused
-            and node.input[0] in computed
-            and {*node.input[1:]} <= {*known, *constants}
-        ):
-            lost = [name for name in node.input[1:] if name not in known]
-            exposed.graph.initializer.extend(constants[name] for name in lost)
-            exposed.graph.node.append(node)
-            known.update(lost)
-            computed.update(node.output)
-        names += [
-            name for name in node.output if name in computed and name not in outputs
-        ]
-    exposed.graph.output.extend(
-        onnx.helper.make_empty_tensor_value_info(name) for name in names
-    )
+        is_fused = computed.isdisjoint(node.output)
+        if is_fused and node.op_type == "DequantizeLinear":
+            scaling = node.input[1:]
+            has_scaling = {*scaling} <= {*known, *constants}
+            if node.input[0] in computed and has_scaling:
+                lost = [name for name in scaling if name not in known]
+                exposed.graph.initializer.extend(constants[name] for name in lost)
+                exposed.graph.node.append(node)
+                known.update(lost)
+                computed.update(node.output)
+        for name in node.output:
+            if name in computed and name not in outputs:
+                names.append(name)
+    make_output = onnx.helper.make_empty_tensor_value_info
+    exposed.graph.output.extend(map(make_output, names))
     return bytes(exposed.SerializeToString()), dict(enumerate(names))
 
 
@@ -329,27 +324,26 @@ def order_inputs(
 ) -> list[Array]:
     """Return the inputs in the model's order; RequestError if the names differ."""
     if sorted(names) != sorted(runtime.input_names):
-        raise RequestError(
-            "inputs", f"{list(names)}, the model has {list(runtime.input_names)}"
-        )
+        what = f"{list(names)}, the model has {list(runtime.input_names)}"
+        raise RequestError("inputs", what)
     by_name = dict(zip(names, values, strict=True))
     return [by_name[name] for name in runtime.input_names]
 
 
 def read_request(folder: Path) -> tuple[JsonObject, dict[str, Array]]:
     """Return request.json, and the inputs by name with samples on the leading axis."""
-    request = as_object(
-        parse_json((folder / "request.json").read_text(encoding="utf-8"))
-    )
+    text = (folder / "request.json").read_text(encoding="utf-8")
+    request = as_object(parse_json(text))
     return request, read_arrays(folder, request, "inputs")
 
 
 def read_arrays(folder: Path, request: JsonObject, kind: str) -> dict[str, Array]:
     """Return the arrays of `inputs` or `integers` by name."""
+    arrays: dict[str, Array] = {}
     with np.load(folder / f"{kind}.npz") as archive:
-        return {
-            name: archive[f"i{k}"] for k, name in enumerate(as_texts(request[kind]))
-        }
+        for k, name in enumerate(as_texts(request[kind])):
+            arrays[name] = archive[f"i{k}"]
+    return arrays
 
 
 def run_request(folder: Path) -> dict[str, Json]:
@@ -361,9 +355,9 @@ def run_request(folder: Path) -> dict[str, Json]:
             model = swap_entry_subgraph(subgraph, model, numerics)
         except ImportError as error:
             raise RequestError("missing", _package(numerics)) from error
-    integers = (
-        read_arrays(folder, request, "integers") if request.get("integers") else None
-    )
+    integers: dict[str, Array] | None = None
+    if request.get("integers"):
+        integers = read_arrays(folder, request, "integers")
     has_layers = request["layers"] is True
     runtime = open_runtime(numerics, model, layers=has_layers, integers=integers)
     inputs = order_inputs(runtime, list(arrays), list(arrays.values()))
@@ -376,13 +370,14 @@ def run_request(folder: Path) -> dict[str, Json]:
             arrays_of_key.append(np.array(array))
     stacked = dict(zip(keys, map(np.stack, recorded), strict=True))
     write_npz(folder / "outputs.npz", stacked)
+    rounding = (0, 0)
+    if isinstance(runtime, PyTorchProgram):
+        rounding = runtime.rounding.counts
     return {
         "version": importlib.metadata.version(runtime.package),
         "outputs": list(runtime.output_names),
         "layers": {str(index): name for index, name in runtime.layer_names.items()},
-        "rounding": runtime.rounding.counts
-        if isinstance(runtime, PyTorchProgram)
-        else (0, 0),
+        "rounding": rounding,
     }
 
 
@@ -404,9 +399,8 @@ def write_answer(folder: Path, work: Callable[[Path], dict[str, Json]]) -> int:
     ) as error:
         # The runtimes and their schema readers raise these for models that they refuse.
         answer = {"error": "refused", "what": str(error) or type(error).__name__}
-    (folder / "answer.json").write_text(
-        json.dumps(answer), encoding="utf-8", newline="\n"
-    )
+    text = json.dumps(answer)
+    (folder / "answer.json").write_text(text, encoding="utf-8", newline="\n")
     return 0
 
 

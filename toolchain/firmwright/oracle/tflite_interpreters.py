@@ -61,10 +61,9 @@ class LiteRtRuntime:
         results = list(map(self._interpreter.get_tensor, self._results))
         for index, result in zip(self._results, results, strict=True):
             if index in self._detections:
-                count = self._interpreter.get_tensor(self._detections[index]).reshape(
-                    -1
-                )[0]
-                result[:, int(count) :] = 0
+                counts = self._interpreter.get_tensor(self._detections[index])
+                count = int(counts.reshape(-1)[0])
+                result[:, count:] = 0
         return results
 
 
@@ -80,9 +79,9 @@ def check_reference_kernels(model: ModelT) -> None:
     for graph in model.subgraphs:
         for index, operator in enumerate(graph.operators or ()):
             code = model.operatorCodes[operator.opcodeIndex].builtinCode
-            kind = (
-                graph.tensors[operator.inputs[0]].type if len(operator.inputs) else None
-            )
+            kind = None
+            if len(operator.inputs):
+                kind = graph.tensors[operator.inputs[0]].type
             if code == schema.BuiltinOperator.SUM and kind in short:
                 raise ValueError(
                     "The reference kernel of SUM does not compute sums of "
@@ -95,13 +94,13 @@ def detection_outputs(model: ModelT) -> dict[int, int]:
 
     The operator leaves entries beyond that number as they were before the run.
     """
-    return {
-        int(index): int(operator.outputs[3])
-        for operator in model.subgraphs[0].operators or ()
-        if model.operatorCodes[operator.opcodeIndex].customCode
-        == b"TFLite_Detection_PostProcess"
-        for index in operator.outputs[:3]
-    }
+    counts: dict[int, int] = {}
+    for operator in model.subgraphs[0].operators or ():
+        code = model.operatorCodes[operator.opcodeIndex].customCode
+        if code == b"TFLite_Detection_PostProcess":
+            for index in operator.outputs[:3]:
+                counts[int(index)] = int(operator.outputs[3])
+    return counts
 
 
 class TflmRuntime:
@@ -154,21 +153,17 @@ def tensor_names(
 
     Those of all results are by tensor index.
     """
-    names = [
-        (tensor.name or b"").decode("utf-8", "replace")
-        or f"tensor_{index}"  # as the importer
-        for index, tensor in enumerate(graph.tensors)
-    ]
-    results = (
-        int(index) for operator in graph.operators or () for index in operator.outputs
-    )
-    layer_indices = (
-        k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE
-    )
-    inputs, outputs = (
-        [names[index] for index in part] for part in (graph.inputs, graph.outputs)
-    )
-    return inputs, outputs, {index: names[index] for index in layer_indices}
+    names: list[str] = []
+    for index, tensor in enumerate(graph.tensors):
+        name = (tensor.name or b"").decode("utf-8", "replace")
+        names.append(name or f"tensor_{index}")  # as the importer
+    layer_names: dict[int, str] = {}
+    for operator in graph.operators or ():
+        for result in map(int, operator.outputs):
+            if layers and result >= 0 and graph.tensors[result].type != RESOURCE:
+                layer_names[result] = names[result]
+    inputs = [names[index] for index in graph.inputs]
+    return inputs, [names[index] for index in graph.outputs], layer_names
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
@@ -182,11 +177,9 @@ def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
     graphs = parsed.subgraphs
     graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
     moved = {0: subgraph, subgraph: 0}
-    referring = [
-        operator.builtinOptions
-        for graph in graphs
-        for operator in graph.operators or ()
-    ]
+    referring: list[object] = []
+    for graph in graphs:
+        referring += [operator.builtinOptions for operator in graph.operators or ()]
     referring += parsed.signatureDefs or ()
     for options in filter(None, referring):
         for name, value in vars(options).items():
