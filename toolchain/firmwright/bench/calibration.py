@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median_low
 
 from firmwright.artifacts import Variant
-from firmwright.base.dtypes import DTYPES
+from firmwright.base.dtypes import INT32
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, load_board
 from firmwright.boards.load import BOARD_FILE, board_file
@@ -50,12 +50,10 @@ class CalibrationPoint:
 
 def micro_benchmarks() -> IRModule:
     """Return a module with one operator for each function of micro_benchmarks.c."""
-    text, word = (
-        _SOURCE.read_text(encoding="utf-8"),
-        next(t for t in DTYPES if t.name == "int32"),
-    )
-    x = Value("x", TensorType((1024,), word, None))
-    calls = []
+    text = _SOURCE.read_text(encoding="utf-8")
+    x = Value("x", TensorType((1024,), INT32, None))
+    calls: list[Call] = []
+    results: list[Value] = []
     for name in re.findall(r"void bench_(\w+)\(.*\);", text):
         sources = {_SOURCE.name: text}
         op = CustomOp(
@@ -63,12 +61,10 @@ def micro_benchmarks() -> IRModule:
         )
         CUSTOM_OPS.register(op)
         attrs = CustomAttrs(domain=__name__, name=name, data="")
-        calls.append(
-            Call("custom", (x,), (Value(name, TensorType((2,), word, None)),), attrs)
-        )
-    main = Function(
-        "main", (x,), tuple(calls), tuple(call.outputs[0] for call in calls)
-    )
+        result = Value(name, TensorType((2,), INT32, None))
+        calls.append(Call("custom", (x,), (result,), attrs))
+        results.append(result)
+    main = Function("main", (x,), tuple(calls), tuple(results))
     return IRModule("calibration", {"main": main}, {}, entry_name="main")
 
 
@@ -98,20 +94,20 @@ def calibrate(
         with open_chip(compiled, "release") as session:
             sample = measured_sample(compiled.module.io.inputs)
             cycles = median_low(session.device.measurements(sample, _RUNS))
-        share = measure_instructions(
-            compiled, timing_board=_with_wait_states(board, waits)
-        ).total
-        points.append(CalibrationPoint(model.name, cycles, share.cycles or 0))
+        timing_board = _with_wait_states(board, waits)
+        counts = measure_instructions(compiled, timing_board=timing_board)
+        modeled = counts.total.cycles or 0
+        points.append(CalibrationPoint(model.name, cycles, modeled))
     ranged = points if len(points) >= _ENOUGH_MODELS else [*benchmarks, *points]
+    ratios = [point.ratio for point in ranged]
+    mean = fmean(math.log(point.ratio) for point in points or benchmarks)
+    programs = [f"{date.today()} with micro-benchmarks"]
+    programs += [point.name for point in points]
     calibration = Calibration(
-        scale=round(
-            math.exp(fmean(math.log(p.ratio) for p in points or benchmarks)), 3
-        ),
-        least=math.floor(1000 * min(p.ratio for p in ranged)) / 1000,
-        most=math.ceil(1000 * max(p.ratio for p in ranged)) / 1000,
-        measured=", ".join(
-            [f"{date.today()} with micro-benchmarks", *(p.name for p in points)]
-        ),
+        scale=round(math.exp(mean), 3),
+        least=math.floor(1000 * min(ratios)) / 1000,
+        most=math.ceil(1000 * max(ratios)) / 1000,
+        measured=", ".join(programs),
         wait_states=waits,
     )
     return (*benchmarks, *points), calibration
@@ -123,15 +119,13 @@ def _explain(
     """Return the wait states that explain the cycles best, and the points with them."""
 
     def points(waits: int | None) -> tuple[CalibrationPoint, ...]:
-        counts = measure_instructions(
-            compiled, timing_board=_with_wait_states(board, waits)
-        )
-        return tuple(
-            CalibrationPoint(
-                op.name, measured[op.name], counts.operators[op.index].cycles or 0
-            )
-            for op in compiled.summary.operators
-        )
+        timing_board = _with_wait_states(board, waits)
+        counts = measure_instructions(compiled, timing_board=timing_board)
+        found: list[CalibrationPoint] = []
+        for op in compiled.summary.operators:
+            cycles = counts.operators[op.index].cycles or 0
+            found.append(CalibrationPoint(op.name, measured[op.name], cycles))
+        return tuple(found)
 
     stated = board.flash.wait_states
     found = points(stated)
@@ -153,9 +147,8 @@ def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
 
 def _with_wait_states(board: Board, waits: int | None) -> Board:
     flash = replace(board.flash, wait_states=waits)
-    return replace(
-        board, memory=tuple(flash if r == board.flash else r for r in board.memory)
-    )
+    regions = [flash if r == board.flash else r for r in board.memory]
+    return replace(board, memory=tuple(regions))
 
 
 def write_calibration(
@@ -164,10 +157,10 @@ def write_calibration(
     """Write `place/BOARD/board.toml`: the board's file with the calibration."""
     text = board_file(board, (place, *board_dirs)).read_text(encoding="utf-8")
     text = re.sub(r"(?ms)^\[calibration\].*?(?=^\[|\Z)", "", text).rstrip()
-    keys = {
-        key: value for key, value in asdict(calibration).items() if value is not None
-    }
-    table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    table = ""
+    for key, value in asdict(calibration).items():
+        if value is not None:
+            table += f"{key} = {json.dumps(value)}\n"
     file = place / board / BOARD_FILE
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{text}\n\n[calibration]\n{table}", encoding="utf-8", newline="\n")

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -83,16 +83,15 @@ def measure_models(
     executor: Executor = _HERE,
 ) -> tuple[BenchmarkRow, ...]:
     is_local = not isinstance(executor, DaskExecutor)
-    calls = [
-        partial(
-            measure_model, path, board, mode, None if is_local else path.read_bytes()
-        )
-        for path, board, mode in product(models, boards, modes)
-    ]
-    return tuple(
-        replace(row, peer=_peer_result(row.model, row.core, figures))
-        for row in run_calls(executor, calls)
-    )
+    calls: list[Callable[[], BenchmarkRow]] = []
+    for path, board, mode in product(models, boards, modes):
+        content = None if is_local else path.read_bytes()
+        calls.append(partial(measure_model, path, board, mode, content))
+    rows: list[BenchmarkRow] = []
+    for row in run_calls(executor, calls):
+        peer = _peer_result(row.model, row.core, figures)
+        rows.append(replace(row, peer=peer))
+    return tuple(rows)
 
 
 def measure_model(
@@ -109,10 +108,8 @@ def measure_model(
 
 def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
     start = time.perf_counter()
-    goal, by_rows = (
-        mode.removesuffix(STREAM_INPUT_SUFFIX),
-        mode.endswith(STREAM_INPUT_SUFFIX),
-    )
+    goal = mode.removesuffix(STREAM_INPUT_SUFFIX)
+    by_rows = mode.endswith(STREAM_INPUT_SUFFIX)
     compiled = compile_for(
         load_model(path), board, optimize=goal, stream_input_rows=by_rows
     )

@@ -57,5 +57,7 @@ def find_figure(
 ) -> int | None:
     """Return the rounded value of REFERENCE_PEER's first matching figure, or None."""
     key = (REFERENCE_PEER, core, model, metric)
-    found = (f.value for f in figures if (f.peer, f.core, f.model, f.metric) == key)
-    return next(map(round, found), None)
+    for figure in figures:
+        if (figure.peer, figure.core, figure.model, figure.metric) == key:
+            return round(figure.value)
+    return None

@@ -41,7 +41,8 @@ class SiliconPoint:
         The file has only frequent instructions.
         """
         path = list(_read_path(benchmarks_dir() / "silicon" / self.counts))
-        rate = modeled_cycles(timing, path) / sum(step.count for step in path)
+        executed = sum(step.count for step in path)
+        rate = modeled_cycles(timing, path) / executed
         stalls = self.fetch_stalls + self.data_stalls
         return rate * self.instructions + stalls + timing.unaligned * self.unaligned
 
@@ -64,10 +65,11 @@ def read_silicon_points() -> tuple[SiliconPoint, ...]:
 
 
 def measure_silicon_errors() -> tuple[SiliconError, ...]:
-    return tuple(
-        SiliconError(point, round(point.modeled_cycles(core_timings()[point.core])))
-        for point in read_silicon_points()
-    )
+    errors: list[SiliconError] = []
+    for point in read_silicon_points():
+        cycles = point.modeled_cycles(core_timings()[point.core])
+        errors.append(SiliconError(point, round(cycles)))
+    return tuple(errors)
 
 
 def _point(row: Mapping[str, str]) -> SiliconPoint:
@@ -80,10 +82,8 @@ def _read_path(file: Path) -> Iterator[Executed]:
     for row in csv.DictReader(lines):
         sets = ("writes", "reads", "address_registers")
         writes, reads, address = (frozenset(row[name].split()) for name in sets)
-        kind, words = cast(InstructionKind, row["kind"]), int(row["words"])
-        instruction = Instruction(
-            int(row["size_bytes"]), kind, words, writes, reads, address
-        )
-        yield Executed(
-            int(row["address"]), instruction, int(row["count"]), int(row["taken"])
-        )
+        kind = cast(InstructionKind, row["kind"])
+        size, words = int(row["size_bytes"]), int(row["words"])
+        instruction = Instruction(size, kind, words, writes, reads, address)
+        count, taken = int(row["count"]), int(row["taken"])
+        yield Executed(int(row["address"]), instruction, count, taken)

@@ -75,17 +75,16 @@ def measure_verb_costs(
         raise UsageError(
             "Windows does not report the CPU time of a process that has ended."
         )
-    if (
-        other_version is not None
-        and not (other_version / "firmwright" / "__main__.py").is_file()
-    ):
-        what = "the folder has no package firmwright."
-        hint = "the folder `toolchain` of a checkout of another version."
-        raise UsageError(what, where=str(other_version), hint=hint)
-    commands = [_Command("ops"), *(_Command("inspect", model) for model in models)]
-    commands += [
-        _Command("compile", model, board) for model, board in product(models, boards)
-    ]
+    if other_version is not None:
+        main = other_version / "firmwright" / "__main__.py"
+        if not main.is_file():
+            what = "the folder has no package firmwright."
+            hint = "the folder `toolchain` of a checkout of another version."
+            raise UsageError(what, where=str(other_version), hint=hint)
+    commands = [_Command("ops")]
+    commands += [_Command("inspect", model) for model in models]
+    for model, board in product(models, boards):
+        commands.append(_Command("compile", model, board))
     return [_measure(command, other_version, runs) for command in commands]
 
 
