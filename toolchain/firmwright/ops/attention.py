@@ -332,6 +332,7 @@ def _add_values(
                 if scales is not None and points is not None:
                     mean = mean - b.load(points, [tile.shared, start + c]) * total
                     mean = mean * b.load(scales, [tile.shared, start + c])
+                place: list[ArithExpr | int]
                 place = [tile.n, tile.row, tile.head + h, start + c]
                 b.store(out, place, mean * inverse)
 

@@ -118,8 +118,8 @@ class SumOrder:
         layout = call.attributes(AxesAttrs).float_order
         # Runs of adjacent axes in ONNX Runtime's layout, alternately kept and reduced.
         groups: list[tuple[int, ...]] = []
-        for _, group in groupby(layout, lambda axis: axis in axes):
-            groups.append(tuple(group))
+        for _, run in groupby(layout, lambda axis: axis in axes):
+            groups.append(tuple(run))
         first = 1 if layout[0] not in axes else 0
         reduced = groups[first::2]
         first_kept = groups[1 - first : 2 : 2]

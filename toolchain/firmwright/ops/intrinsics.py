@@ -104,7 +104,8 @@ def _round(x: Array) -> Array:
 
 
 def _nearest_int8(x: Array, offset: Array) -> Array:
-    return np.clip(_round(x) + offset, -128, 127).astype(np.int32)
+    limited: Array = np.clip(_round(x) + offset, -128, 127).astype(np.int32)
+    return limited
 
 
 def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:

@@ -249,10 +249,9 @@ def _lower_copy(
             is_last = position == len(copy.axes) - 1 and axis.is_plain
             name, extent = f"i{position}", axis.extent
             if is_last:
-                loop = b.unrolled(name, extent, *_UNROLL)
+                i = stack.enter_context(b.unrolled(name, extent, *_UNROLL))
             else:
-                loop = b.for_(name, extent)
-            i = stack.enter_context(loop)
+                i = stack.enter_context(b.for_(name, extent))
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
         if b.copy_run is not None and is_run:
