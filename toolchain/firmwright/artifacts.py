@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from firmwright.base.errors import InternalError
 from firmwright.base.html_fragments import (
+    CellValue,
     render_bar,
     render_properties,
     render_section,
@@ -43,16 +44,16 @@ class SourceTree:
             check = module_file_problem if is_backend_file(path) else path_problem
             if problem := check(path):
                 raise InternalError(f"a file of a source tree {problem}.", where=path)
-        object.__setattr__(
-            self, "files", MappingProxyType(dict(sorted(self.files.items())))
-        )
+        in_order = MappingProxyType(dict(sorted(self.files.items())))
+        object.__setattr__(self, "files", in_order)
 
     def encoded(self) -> dict[str, bytes]:
         """Return the bytes of each file by its path."""
-        return {
-            path: content.encode("utf-8") if isinstance(content, str) else content
-            for path, content in self.files.items()
-        }
+        encoded: dict[str, bytes] = {}
+        for path, content in self.files.items():
+            is_text = isinstance(content, str)
+            encoded[path] = content.encode("utf-8") if is_text else content
+        return encoded
 
     def merged(self, other: SourceTree) -> SourceTree:
         twice = sorted(self.files.keys() & other.files.keys())
@@ -77,9 +78,7 @@ class SourceTree:
                 staged[file] = _staged(file)
                 staged[file].unlink(missing_ok=True)
                 staged[file].write_bytes(data)
-            build_files = [
-                directory / name for name in _BUILD_FILES if name in self.files
-            ]
+            build_files = self._build_files(directory)
             for file in filter(Path.is_file, build_files if staged or stale else ()):
                 if file in staged:
                     file.unlink()
@@ -87,14 +86,19 @@ class SourceTree:
                     staged[file] = file.replace(_staged(file))
             for file in stale:
                 file.unlink()
-            for file in sorted(
-                staged, key=lambda f: (f in build_files, f.name != MARKER)
-            ):
+
+            def rank(file: Path) -> tuple[bool, bool]:
+                return file in build_files, file.name != MARKER
+
+            for file in sorted(staged, key=rank):
                 staged[file].replace(file)
         except BaseException:
             for file in staged.values():
                 file.unlink(missing_ok=True)
             raise
+
+    def _build_files(self, directory: Path) -> list[Path]:
+        return [directory / name for name in _BUILD_FILES if name in self.files]
 
 
 def _staged(file: Path) -> Path:
@@ -106,12 +110,11 @@ def holds_nothing(directory: Path) -> bool:
 
     That includes a directory without any files.
     """
-    files = (
-        path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir()
-    )
-    return all(
-        path.name.startswith(".") and path.name.endswith(".new") for path in files
-    )
+    for path in directory.rglob("*"):
+        is_staged = path.name.startswith(".") and path.name.endswith(".new")
+        if not is_staged and (path.is_symlink() or not path.is_dir()):
+            return False
+    return True
 
 
 def replace_file(file: Path, data: bytes) -> None:
@@ -226,8 +229,8 @@ class UnboundedStack:
                 return f"{first} calls itself" if len(set(self.cycle)) == 1 else chain
             case UnboundedReason.VARIABLE_FRAME:
                 return (
-                    f"{first} has a frame of variable size (alloca, or a "
-                    "variable-length array)"
+                    f"{first} has a frame of variable size "
+                    "(alloca, or a variable-length array)"
                 )
         return f"{first} calls through a pointer whose targets are unknown"
 
@@ -283,15 +286,10 @@ class Image:
             ("RAM", sizes.ram_bytes, self.model_ram_bytes),
             ("stack, worst path", str(self.firmware_stack), str(self.stack)),
         )
-        regions = [
-            (
-                r.name,
-                r.used_bytes,
-                r.size_bytes,
-                render_bar(r.used_bytes / max(r.size_bytes, 1)),
-            )
-            for r in sizes.regions
-        ]
+        regions: list[Sequence[CellValue]] = []
+        for region in sizes.regions:
+            used, size = region.used_bytes, region.size_bytes
+            regions.append((region.name, used, size, render_bar(used / max(size, 1))))
         return render_section(
             f"{self.variant} image for {self.board}",
             render_properties([("file", str(self.elf))]),

@@ -162,7 +162,10 @@ class CompilationSummary:
 
     def operator(self, index: int) -> OperatorSummary | None:
         """Return the operator with that number in the model; None if it has no code."""
-        return next((item for item in self.operators if item.index == index), None)
+        for item in self.operators:
+            if item.index == index:
+                return item
+        return None
 
     def to_json(self) -> dict[str, Json]:
         """Return plain values with the keys of `compile --json`."""
@@ -216,11 +219,10 @@ def _to_plain_dict(summary: CompilationSummary | BundleSummary) -> dict[str, Jso
     data = {name: _plain(value) for name, value in asdict(summary).items()}
     pools: dict[str, JsonObject] = {}
     for name, pool in as_object(data["pools"]).items():
-        facts = as_object(pool)
-        has_scope = facts["scope"] is not None
-        pools[name] = {
-            key: value for key, value in facts.items() if has_scope or key != "scope"
-        }
+        facts = dict(as_object(pool))
+        if facts["scope"] is None:
+            del facts["scope"]
+        pools[name] = facts
     return data | {"pools": pools}
 
 

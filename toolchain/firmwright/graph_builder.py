@@ -117,21 +117,18 @@ class GraphBuilder:
     def set_next_state(self, state: Value, following: Value) -> None:
         """Make `following` the value of `state` in the next run."""
         if state.name not in self._state:
-            hint = (
-                "one of "
-                f"{', '.join(self._state) or 'those that GraphBuilder.state makes'}."
-            )
+            known = ", ".join(self._state) or "those that GraphBuilder.state makes"
+            hint = f"one of {known}."
             raise UsageError(f"{state.name} is not a state of the graph.", hint=hint)
         if following.type != state.type:
+            own, other = _format_type(following.type), _format_type(state.type)
             raise UsageError(
-                f"{following.name} cannot become {state.name}: the one is "
-                f"{_format_type(following.type)}, the other "
-                f"{_format_type(state.type)}.",
+                f"{following.name} cannot become {state.name}: "
+                f"the one is {own}, the other {other}.",
                 hint="a call whose result has the state's type, scale and zero point.",
             )
-        self._state[state.name] = State(
-            state, following, self._state[state.name].initial
-        )
+        initial = self._state[state.name].initial
+        self._state[state.name] = State(state, following, initial)
 
     def call(
         self,
@@ -189,8 +186,8 @@ class GraphBuilder:
         attrs: Mapping[str, Attr],
     ) -> tuple[Value, ...]:
         opdef = self._operator(op)
-        like = next((value.type for value in inputs if value is not None), None)
-        if like is None:
+        given = [value for value in inputs if value is not None]
+        if not given:
             hint = "GraphBuilder.constant makes one."
             raise UsageError(f"{op} is called without an input.", hint=hint)
         typed = _typed_attrs(op, attrs)
@@ -198,26 +195,22 @@ class GraphBuilder:
             self._constants.get(v.constant or "") if v else None for v in inputs
         )
         types = tuple(None if value is None else value.type for value in inputs)
-        outputs = (self._kind(spec, like),) * max(1, len(names))
+        outputs = (self._kind(spec, given[0].type),) * max(1, len(names))
         kinds = _infer_types(opdef, OpCall(op, types, outputs, typed, constants))
-        result_names = (*names, *("" for _ in kinds))
-        results = tuple(
-            Value(self._take(result_names[place] or self._next(place)), kind)
-            for place, kind in enumerate(kinds)
-        )
-        self._calls.append(Call(op, tuple(inputs), results, typed))
-        return results
+        results: list[Value] = []
+        for place, kind in enumerate(kinds):
+            name = names[place] if place < len(names) else ""
+            results.append(Value(self._take(name or self._next(place)), kind))
+        self._calls.append(Call(op, tuple(inputs), tuple(results), typed))
+        return tuple(results)
 
     def _kind(self, spec: _ResultSpec, like: TensorType) -> TensorType:
-        return TensorType(
-            like.shape if spec.shape is None else tuple(spec.shape),
-            self._dtype(spec.dtype) if spec.dtype else like.dtype,
-            (
-                like.quantization
-                if spec.scale is None
-                else _quantization(spec.scale, spec.zero_point)
-            ),
-        )
+        quantization = like.quantization
+        shape = like.shape if spec.shape is None else tuple(spec.shape)
+        dtype = self._dtype(spec.dtype) if spec.dtype else like.dtype
+        if spec.scale is not None:
+            quantization = _quantization(spec.scale, spec.zero_point)
+        return TensorType(shape, dtype, quantization)
 
     def _operator(self, name: str) -> OpDef:
         if name not in self._ops:
@@ -281,8 +274,6 @@ def _quantization(scale: Scale, zero_point: int, axis: int = 0) -> Quantization 
 def _format_type(kind: TensorType) -> str:
     text = f"{kind.dtype.name} {list(kind.shape)}"
     if kind.quantization is not None:
-        text += (
-            f" of scale {kind.quantization.scales}, zero point "
-            f"{kind.quantization.zero_points}"
-        )
+        quant = kind.quantization
+        text += f" of scale {quant.scales}, zero point {quant.zero_points}"
     return text

@@ -98,11 +98,9 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
         return list(value) if isinstance(value, list) else [str(value)] if value else []
     file = ConfigParser(interpolation=None)
     file.read(_root(config) / "pytest.ini", encoding="utf-8")
-    return (
-        file.get("pytest", name, fallback="").split("\n")
-        if file.has_section("pytest")
-        else []
-    )
+    if not file.has_section("pytest"):
+        return []
+    return file.get("pytest", name, fallback="").split("\n")
 
 
 def _root(config: pytest.Config) -> Path:

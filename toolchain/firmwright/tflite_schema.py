@@ -117,11 +117,14 @@ OPERATORS: tuple[str, ...] = tuple(_TEXT["operators"].split())
 def _options_by_operator() -> dict[str, str]:
     by_plain_name = {name.lower(): name for name in OPTION_TABLES.values()}
     plain_names = {op: f"{op.replace('_', '').lower()}options" for op in OPERATORS}
-    named = {
-        op: by_plain_name[n] for op, n in plain_names.items() if n in by_plain_name
-    }
-    rows = _OPTIONS_OF_OTHER_NAME.items()
-    return {op: f"{table}Options" for table, ops in rows for op in ops.split()} | named
+    options: dict[str, str] = {}
+    for table, ops in _OPTIONS_OF_OTHER_NAME.items():
+        for op in ops.split():
+            options[op] = f"{table}Options"
+    for op, plain_name in plain_names.items():
+        if plain_name in by_plain_name:
+            options[op] = by_plain_name[plain_name]
+    return options
 
 
 OPTIONS_OF_OPERATOR: Mapping[str, str] = _options_by_operator()
