@@ -51,8 +51,9 @@ class SourceTree:
         """Return the bytes of each file by its path."""
         encoded: dict[str, bytes] = {}
         for path, content in self.files.items():
-            is_text = isinstance(content, str)
-            encoded[path] = content.encode("utf-8") if is_text else content
+            if isinstance(content, str):
+                content = content.encode("utf-8")
+            encoded[path] = content
         return encoded
 
     def merged(self, other: SourceTree) -> SourceTree:

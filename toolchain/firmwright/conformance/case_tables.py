@@ -1,5 +1,6 @@
 """Conformance cases from case_tables.txt, which describes its lines, and extensions."""
 
+import itertools
 import json
 import re
 import zlib
@@ -114,13 +115,16 @@ def _cases(text: str) -> Iterator[ConformanceCase]:
         inputs: list[CaseTensor | None] = []
         for words in match["inputs"].split(", "):
             inputs.append(_tensor(words, rng, inputs))
-        options = (word.partition("=")[::2] for word in match["options"].split())
+        options: dict[str, object] = {}
+        for word in match["options"].split():
+            name, _, value = word.partition("=")
+            options[name] = _option(value)
         yield ConformanceCase(
             match["name"],
             match["builtin"],
             tuple(inputs),
             _tensors(match["outputs"], rng),
-            {name: _option(value) for name, value in options},
+            options,
             _PROFILES[match["profile"] or ""],
             _tensors(match["between"] or "-", rng),
         )
@@ -154,22 +158,30 @@ def _tensor(
         case "random":
             scales = tuple(map(float32, rng.uniform(0.002, 0.02, shape[axis or 0])))
         case "product":
-            scaled = [item for item in before if item is not None and item.scales]
-            first, second = scaled
-            scales = tuple(a * b for a in first.scales for b in second.scales)
+            first, second = (item for item in before if item and item.scales)
+            products = itertools.product(first.scales, second.scales)
+            scales = tuple(a * b for a, b in products)
         case listed:
             values = map(float, filter(None, listed.split("|")))
             scales = tuple(map(float32, values))
     points = tuple(map(int, filter(None, (match["zero_points"] or "").split("|"))))
+    if len(points) == 1:
+        points *= len(scales)
+    data: Array | None = None
+    if match["data"]:
+        data = _constant(match["data"], dtype, shape, rng)
+    value_range: tuple[int, int] | None = None
+    if match["low"]:
+        value_range = (int(match["low"]), int(match["high"]))
     return CaseTensor(
         shape=shape,
         dtype=dtype,
         scales=scales,
-        zero_points=points * len(scales) if len(points) == 1 else points,
+        zero_points=points,
         axis=axis,
-        data=_constant(match["data"], dtype, shape, rng) if match["data"] else None,
+        data=data,
         is_state=bool(match["state"]),
-        value_range=(int(match["low"]), int(match["high"])) if match["low"] else None,
+        value_range=value_range,
     )
 
 

@@ -188,7 +188,8 @@ def evaluate_int8_lut(
     whole = np.copysign(np.floor(np.abs(scaled.astype(np.float64)) + 0.5), scaled)
     shifted = whole.astype(np.float32) + np.float32(quant.zero_point)
     shifted = shifted.astype(np.float64)
-    return np.clip(shifted, kind.min, kind.max).astype(kind.np)
+    limited: Array = np.clip(shifted, kind.min, kind.max).astype(kind.np)
+    return limited
 
 
 def round_to_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -134,7 +134,7 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     dtype = kind.dtype
     if dtype in (INT8, UINT8):
         shift = dtype.min - INT8.min
-        args = [x / quant.scale, quant.zero_point - shift]
+        args = x / quant.scale, quant.zero_point - shift
         nearest = call_intrinsic("nearest_int8", args, INT32)
         return (nearest + shift if shift else nearest).cast(dtype)
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)

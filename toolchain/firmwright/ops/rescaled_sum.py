@@ -42,7 +42,7 @@ _LIMIT = 1 << 30
 _LINEAR_SHIFTS = (22, 21, 23, 20, 19)
 
 
-def _distance(change: tuple[int, int]) -> int:
+def _distance(change: tuple[int, ...]) -> int:
     return abs(change[0]) + abs(change[1])
 
 
@@ -154,5 +154,5 @@ def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
     if constant is not None:
         return ArithExpr(as_expr(int(term.apply(np.array(int(constant)))), INT32))
     shifted = (x.cast(INT32) - term.zero_point) * (1 << term.left)
-    step = [shifted, term.multiplier, term.shift]
+    step = shifted, term.multiplier, term.shift
     return call_intrinsic("requantize_twice", step, INT32)

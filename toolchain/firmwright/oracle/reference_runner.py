@@ -136,8 +136,8 @@ def _reference_result(
         outputs.append(by_name)
         if layer_names:
             by_index: dict[int, Array] = {}
-            for index in layer_names:
-                by_index[index] = arrays[f"t{index}"][sample]
+            for number in layer_names:
+                by_index[number] = arrays[f"t{number}"][sample]
             layer_results.append(by_index)
     changed, rounded = map(as_integer, as_list(answer["rounding"]))
     return ReferenceResult(
