@@ -121,7 +121,8 @@ class GraphBuilder:
             hint = f"one of {known}."
             raise UsageError(f"{state.name} is not a state of the graph.", hint=hint)
         if following.type != state.type:
-            own, other = _format_type(following.type), _format_type(state.type)
+            own = _format_type(following.type)
+            other = _format_type(state.type)
             raise UsageError(
                 f"{following.name} cannot become {state.name}: "
                 f"the one is {own}, the other {other}.",
@@ -167,7 +168,8 @@ class GraphBuilder:
         return Model(self.module(*results))
 
     def module(self, *results: Value) -> IRModule:
-        inputs, calls = tuple(self._inputs), tuple(self._calls)
+        inputs = tuple(self._inputs)
+        calls = tuple(self._calls)
         main = Function(
             "main", inputs, calls, results, state=tuple(self._state.values())
         )

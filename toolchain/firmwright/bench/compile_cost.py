@@ -58,7 +58,8 @@ def _measure(path: Path, board: str) -> CompileCost:
         compiled = compile_for(load_model(path), board)
     except (DoesNotFitError, UnsupportedError) as error:
         return CompileCost(path.name, board, problem=str(error))
-    seconds, peak_bytes = time.process_time() - start, _peak_bytes() - before
+    seconds = time.process_time() - start
+    peak_bytes = _peak_bytes() - before
     constants = sum(item.size_bytes for item in compiled.imported.constants.values())
     model_bytes = max(path.stat().st_size, constants)
     operators = len(compiled.summary.operators)

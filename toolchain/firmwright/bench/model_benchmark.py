@@ -114,7 +114,8 @@ def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
         load_model(path), board, optimize=goal, stream_input_rows=by_rows
     )
     seconds = time.perf_counter() - start
-    image, summary = build_image(compiled), compiled.summary
+    image = build_image(compiled)
+    summary = compiled.summary
     unit, count = _count(compiled, image)
     return BenchmarkRow(
         model=path.name,
@@ -142,6 +143,7 @@ def _peer_result(model: str, core: str, figures: Sequence[PeerFigure]) -> PeerRe
     def of(metric: str) -> int | None:
         return find_figure(figures, model=model, core=core, metric=metric)
 
-    code, weights = of("code_flash_bytes"), of("model_flash_bytes")
+    code = of("code_flash_bytes")
+    weights = of("model_flash_bytes")
     flash = None if code is None or weights is None else code + weights
     return PeerResult(of("instructions"), of("workspace_bytes"), flash)

@@ -84,7 +84,7 @@ def constant(
     data: Array, scales: tuple[float, ...] = (), axis: int | None = None
 ) -> CaseTensor:
     """Return a constant with zero points 0; without `scales`, it is not quantized."""
-    shape = tuple(int(n) for n in data.shape)
+    shape = tuple(map(int, data.shape))
     return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
 
 
@@ -193,7 +193,8 @@ def _constant(
         return np.asarray(rng.normal(size=shape), dtype)
     if not text.startswith("random"):
         kind = float if dtype == "float32" else int
-        return np.resize(np.array([kind(word) for word in text.split()], dtype), shape)
+        values = np.array(list(map(kind, text.split())), dtype)
+        return np.resize(values, shape)
     low, high = map(int, text.removeprefix("random ").split(".."))
     values = rng.integers(low, high + 1, shape)
     if dtype != "int4":

@@ -83,7 +83,8 @@ def quantize(folder: Path) -> dict[str, Json]:
     logging.disable(logging.WARNING)
     model = onnx.ModelProto.FromString((folder / "model").read_bytes())
     _check(model)
-    prepared, activations = folder / "prepared.onnx", as_text(request["activations"])
+    prepared = folder / "prepared.onnx"
+    activations = as_text(request["activations"])
     try:
         nodes = _prepare(model, prepared)
         excluded = _excluded_node_names(nodes, as_texts(request["exclude"]))

@@ -175,7 +175,8 @@ def _open_as_it_is(model: bytes) -> tuple[InferenceSession, bytes]:
         other = with_scalar_pools(model)
         if other == model:
             raise
-        model, opened = other, _open(other, is_optimized=is_optimized)
+        model = other
+        opened = _open(other, is_optimized=is_optimized)
     exact = with_unsigned_weights(model) if products_saturate() else model
     if exact == model:
         return opened
@@ -233,7 +234,8 @@ def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str
     """
     import onnx
 
-    proto, keeps_integers = onnx.ModelProto.FromString(model), is_quantized(model)
+    proto = onnx.ModelProto.FromString(model)
+    keeps_integers = is_quantized(model)
     exposed = onnx.ModelProto.FromString(optimized)
     outputs = {item.name for item in exposed.graph.output}
     computed: set[str] = set()
@@ -349,7 +351,8 @@ def read_arrays(folder: Path, request: JsonObject, kind: str) -> dict[str, Array
 def run_request(folder: Path) -> dict[str, Json]:
     request, arrays = read_request(folder)
     model = (folder / "model").read_bytes()
-    numerics, subgraph = as_text(request["numerics"]), as_integer(request["subgraph"])
+    numerics = as_text(request["numerics"])
+    subgraph = as_integer(request["subgraph"])
     if subgraph:
         try:
             model = swap_entry_subgraph(subgraph, model, numerics)
