@@ -205,7 +205,7 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 
 
 def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> ArithExpr:
-    """Emit what `lookup_sigmoid_array` computes; `x` should be a variable."""
+    """Emit the steps of `lookup_sigmoid_array`; `x` should be a variable."""
     bits = _fraction_bits(tanh)
     distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
     entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))
