@@ -338,8 +338,8 @@ EDITS = (
     Edit(
         "tuning of another structure applied",
         PY + "ops/tuning_records.py",
-        '        "inputs": [\n',
-        '        "inputs": [] and [\n',
+        '        "inputs": inputs,\n',
+        '        "inputs": [],\n',
         TUNING,
     ),
     Edit(
