@@ -15,7 +15,7 @@ TENSOR_BYTES_MAX: Final = 1 << 28
 CONSTANT_BYTES_MAX: Final = 1 << 28
 """The constants of a model that are computed or expanded at import, together."""
 EXPANDED_CALLS_MAX: Final = 1 << 15
-"""Operators after functions, branches and loop bodies are expanded where used."""
+"""Operators of a model whose functions, branches and loop bodies are expanded."""
 NESTING_MAX: Final = 64
 """Functions, branches and loops inside one another."""
 EVALUATED_CALLS_MAX: Final = 1 << 18

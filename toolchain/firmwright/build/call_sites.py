@@ -30,10 +30,7 @@ _LOWERING_BY_REGISTER: Final = re.compile(r"subs?(?:\.w)? sp, ?sp, ?[a-z]\w*")
 _CLONE: Final = re.compile(r"(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$")
 _MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
 _MILLICODE_STEP_BYTES: Final = 16
-"""The bytes that a caller's frame grows by for each four registers saved on RV32.
-
-__riscv_save_N saves them.
-"""
+"""Bytes by which __riscv_save_N extends its caller's frame for four registers."""
 _TABLE_INDEX: Final = re.compile(r"slli? \w+,\w+,0x2|sh2add .*")
 _TABLE_DISTANCE: Final = 12
 """The most instructions from the index into a table of RISC-V addresses to the jump."""
@@ -43,9 +40,9 @@ _TABLE_DISTANCE: Final = 12
 class FunctionCode:
     """The calls and the frame of a function; `calls` and `jumps` are addresses.
 
-    `calls_pointer`: it calls an address in a register, also by a last jump that follows
-    no index into a jump table; `jumps_to_register`: any jump to a register on RISC-V,
-    `mov pc, rN` on Arm.
+    `calls_pointer` is set if the function calls an address in a register, or ends with
+    a jump to one that is not read from a jump table. `jumps_to_register` is set for any
+    jump to a register on RISC-V, and for `mov pc, rN` on Arm.
     """
 
     name: str

@@ -41,9 +41,9 @@ def elementwise_row_window(call: OpCall) -> RowWindow | None:
 
 
 def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
-    """Add rows to sums per channel in the reference's order, row by row.
+    """Add rows to sums per channel in the order of the reference.
 
-    Within a row, it is from left to right.
+    It adds row by row, and the elements of a row from left to right.
     """
     with b.for_("c", x.shape[3]) as c:
         total = b.register("total", acc.dtype, b.load(acc, [c]))

@@ -121,7 +121,8 @@ class CallSplitter:
         y = call.outputs[0]
         x, *constants = call.inputs
         axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
-        # The parts are concatenated along the channels: only one row is contiguous.
+        # Each part computes a range of channels. The range is contiguous in memory only
+        # if the output has no other axis.
         if y.type.elements != y.type.shape[axis]:
             return None
         for value in constants:
