@@ -98,9 +98,7 @@ def case(reader: Reader, seed: int, index: int) -> tuple[str, bytes]:
 
 
 def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
-    """Return whether the case was accepted, and the kind and location of a finding or
-    "".
-    """
+    """Return whether the case was accepted, and kind and place of a finding or ""."""
     try:
         with bounded():
             reader.read(data)
@@ -108,15 +106,13 @@ def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
         return False, _place(error)
     except FirmwrightError as error:
         return False, "" if str(error).strip() else "an error without a word"
-    except (Exception, TooLongError) as error:  # whatever it is, it is a finding  # noqa: BLE001  # whatever it is, it is a finding
+    except (Exception, TooLongError) as error:  # noqa: BLE001  # all are findings
         return False, _place(error)
     return True, ""
 
 
 def _place(error: BaseException) -> str:
-    """Return the kind of error and the last location in our code, which identify a
-    finding.
-    """
+    """Return kind of error and last location in our code, which identify a finding."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [
         f for f in frames if "firmwright" in f.filename and "tests" not in f.filename

@@ -175,9 +175,7 @@ def another_number(device: HostileDevice, request: Frame, payload: bytes) -> byt
 
 
 def flood(device: HostileDevice, request: Frame, payload: bytes) -> bytes:
-    """From now on, the same without an end: frames that are busy, stale or broken, or
-    noise.
-    """
+    """From now on, endless copies of a busy, stale or broken frame, or noise."""
     noise = device.rng.randbytes(3000)
     device.flood = device.rng.choice(
         (

@@ -23,9 +23,7 @@ BOARDS = {
     "qemu-riscv32-virt": 4,
     "qemu-riscv32-virt-v": 4,
 }
-"""The most models in an image, by the board; the first has no emulator, the second has
-16 KiB.
-"""
+"""The most models in an image by board: `host` has no emulator, `microbit` 16 KiB."""
 COMPILERS_BY_BOARD = {
     "host": ("gcc", "gcc", "clang", "zig"),
     "qemu-riscv32-virt-v": ("zig",),
@@ -60,9 +58,7 @@ class Combination:
 
 
 def random_combination(seed: int, board: str = "", models: int = 0) -> Combination:
-    """Return the combination of the seed; the default is a random board and number of
-    models.
-    """
+    """Return the combination of the seed; board and number of models may be given."""
     rng = random.Random(f"options {seed}")
     drawn = rng.choice([*BOARDS, TWO_CORES])
     board = board or drawn

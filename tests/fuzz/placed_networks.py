@@ -1,5 +1,4 @@
-"""Small networks in whose passes a tensor can be lost, and the place of a tensor in the
-result.
+"""Small networks in which a pass can lose a tensor, and where a tensor is afterwards.
 
 Each network is module text for one transformation: a fusion, a fold, an elimination, a
 view, or control flow. The place of a tensor is read from the statements of the AOT
@@ -103,9 +102,7 @@ def pool_of(module: IRModule, buffer: str) -> str:
 
 
 def devices_of(module: IRModule, buffer: str) -> set[str]:
-    """Return the devices of the calls that write to a buffer, to its parts, or else
-    around it.
-    """
+    """Return the devices of calls that write to a buffer, its parts or its wholes."""
     memory = _memory_of(module)
     within = {name for name, wholes in memory.items() if buffer in wholes}
     return _writers(module, within) or _writers(module, set(memory[buffer]))

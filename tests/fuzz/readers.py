@@ -89,9 +89,7 @@ _SOC = b"\n#### soc\n"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader under test; `share` of all cases go to it, at least `LEAST_CASES` of a
-    million.
-    """
+    """A reader under test; `share` weighs its cases, at least LEAST_CASES a million."""
 
     name: str
     seeds: Callable[[], Sequence[bytes]]

@@ -45,9 +45,7 @@ def _unpacked(data: bytes) -> list[tuple[int, int, bytes]]:
 
 @dataclass
 class Replay:
-    """A transport: the n-th request gets the n-th answer, under the request's own
-    numbers.
-    """
+    """A transport: request n gets answer n, under the numbers of the request."""
 
     answers: list[tuple[int, int, bytes]]
 
@@ -74,8 +72,7 @@ class Replay:
         for request in self.heard.feed(data):
             if request is not None and self.answers:
                 kind, status, payload = self.answers.pop(0)
-                # What kind it is follows the request, but where the bent answer says
-                # otherwise.
+                # The kind follows the request, unless the bent answer says otherwise.
                 kind = request.kind | KIND_ANSWER if kind & KIND_ANSWER else kind
                 frame = Frame(request.session, request.sequence, kind, status, payload)
                 self.waiting += encode_frame(frame)

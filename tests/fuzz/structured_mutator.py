@@ -129,9 +129,7 @@ def by_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def by_flatbuffer(data: bytes, rng: random.Random) -> bytes:
-    """Change a field of 1 to 8 bytes at an offset, a table head, a length or a
-    value.
-    """
+    """Change a field of 1 to 8 bytes at an offset, table head, length or value."""
     fields = _flatbuffer_fields(data)
     if not fields or rng.random() < 0.1:
         return by_bytes(data, rng)
@@ -202,9 +200,7 @@ Piece = tuple[int, int, int, int]
 
 
 def by_protobuf(data: bytes, rng: random.Random) -> bytes:
-    """Drop, duplicate or swap a field, or change its number, type, length or
-    content.
-    """
+    """Drop, duplicate or swap a field, or change its number, type, length or value."""
     if rng.random() < 0.1:
         return by_bytes(data, rng)
     path = _descend(data, rng)

@@ -1,6 +1,4 @@
-"""Full disks, links, signals and peers that never finish leave nothing behind and end
-in time.
-"""
+"""Full disks, links, signals and endless peers leave nothing behind and end in time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every call of a session with a hostile device ends in a value or a DeviceError, in
-bounds.
-"""
+"""Every call to a hostile device ends in a value or a DeviceError, within bounds."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from tests.fuzz.hostile_device import TENSOR_BYTES, HostileDevice, frame, honest
 SEEDS, SEEDS_DEEP = 48, 10_000
 MEMORY_BYTES = 24 << 20
 LIMIT_S = 1000.0
-"""In virtual time, for any call: a greeting has 200 s, a run 300 s, and the tensors are
-small.
-"""
+"""In virtual time, for any call: greeting 200 s, run 300 s, and small tensors."""
 
 INPUTS = {"name": np.zeros(TENSOR_BYTES, np.int8)}
 CALLS: dict[str, Callable[[Session], object]] = {
@@ -119,9 +115,7 @@ def test_names_without_an_end_are_an_error() -> None:
 
 
 class Speaker:
-    """Firmware of the benchmark that answers each command with the same bytes, or
-    endlessly.
-    """
+    """Benchmark firmware that answers every command alike, once or endlessly."""
 
     name = "the speaker"
 

@@ -1,5 +1,4 @@
-"""Tests that mutated external files yield a value or a clear error, for some thousand
-cases.
+"""Tests that some thousand mutated external files yield a value or a clear error.
 
 `python -m tests.fuzz.fuzz_corpus` runs any number of cases. Its findings are kept here
 as cases.
@@ -31,9 +30,7 @@ FOUND = Path(__file__).parent / "found"
 
 @pytest.fixture(autouse=True)
 def _deep_trees() -> None:
-    """Raise the recursion limit as every model reader does, before an example
-    starts.
-    """
+    """Raise the recursion limit before an example starts, as every reader does."""
     raise_recursion_limit()
 
 

@@ -1,5 +1,4 @@
-"""No name in a page creates an element or an attribute: each page has the structure of
-one with x.
+"""No name in a page creates an element or attribute: the structure is that of name x.
 
 The names of models, tensors, operators, files, boards, labels and data are hostile in
 every page that Firmwright writes, and in every value that a notebook displays.
@@ -65,9 +64,7 @@ ATTRIBUTES_OF_CODE = ("href", "src", "style", "class", "type", "action", "formac
 
 
 class Structure(HTMLParser):
-    """The elements of a page with the names of their attributes, and values that have
-    effects.
-    """
+    """The elements of a page, their attributes' names, and values that have effects."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,5 +1,4 @@
-"""Kills at random moments, full disks and concurrent commands: a later run gives the
-same bytes.
+"""Kills, full disks and concurrent commands: a later run gives the same bytes.
 
 The gate has one kill and one pair of each; --deep has dozens. The moments are shares of
 the time that a whole run takes on this machine, from a seed.
@@ -62,9 +61,7 @@ def environment(folder: Path) -> dict[str, str]:
 def start(
     words: Sequence[str], folder: Path, own: Path | None = None
 ) -> subprocess.Popen[str]:
-    """Start a command in a folder; `own` has its cache and temporary files instead of
-    it.
-    """
+    """Start a command in a folder; `own` has its cache and temporary files instead."""
     return subprocess.Popen(
         [*COMMAND, *words],
         cwd=folder,

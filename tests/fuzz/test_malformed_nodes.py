@@ -140,9 +140,7 @@ def other_dtype(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 
 def not_constant(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
-    """Turn a constant into an input, since a reader rejects uses of undefined
-    tensors.
-    """
+    """Turn a constant into an input, since readers reject uses of undefined tensors."""
     tensor = _any(graph, rng)
     if tensor.buffer is None:
         return graph

@@ -1,6 +1,4 @@
-"""Junk in a module text ends in a project or in an error of the text, never in one of
-ours.
-"""
+"""Junk in a module text ends in a project or in the text's error, never in ours."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ KNOWN = {
     "stage=": 'entry="junk", stage=',
     "link_params=true": 'link_params="junk"',
 }
-"""Parts of the text of the stage `partition`, each with damage that ended in a
-traceback.
-"""
+"""Parts of the text of the stage `partition`, and damage that ended in a traceback."""
 
 
 @cache

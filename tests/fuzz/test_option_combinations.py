@@ -1,5 +1,4 @@
-"""Random graphs under random combinations of options equal the reference runtimes, run
-after run.
+"""Random graphs with random options equal the reference runtimes, run after run.
 
 The samples run in order and again in reverse order in one session, so that an output
 which depends on an earlier run differs.
@@ -79,9 +78,7 @@ def random_file(seed: int, kind: str) -> tuple[bytes, str]:
 
 
 def random_model(seed: int, kind: str = "") -> RandomModel | None:
-    """Return the model of the seed, or None if an operator is refused for a stated
-    reason.
-    """
+    """Return the model of the seed, or None if an operator is refused with a reason."""
     data, suffix = random_file(seed, kind or KINDS[seed % len(KINDS)])
     try:
         module = load_module_bytes(data, f"graph{seed}{suffix}")
@@ -112,9 +109,7 @@ def there_and_back(items: Sequence[Tensors]) -> list[Tensors]:
 def run_image(
     models: Sequence[RandomModel], combination: Combination
 ) -> list[list[Tensors]]:
-    """Return the outputs of each model for its samples, in order and again in
-    reverse.
-    """
+    """Return the outputs of each model for its samples, in order and in reverse."""
     parts = [
         compile_for(item.model, combination.board, **combination.options)
         for item in models
@@ -175,8 +170,7 @@ def differing(
 def check(
     seeds: Iterable[int], board: str, kind: str = "", count: int = 0
 ) -> Counter[str]:
-    """Run images of the seeds' combinations; return how many models were compared and
-    refused.
+    """Run the seeds' images; return how many models were compared and how many refused.
 
     An image has `count` models of one kind, by default the number of the combination
     and any kind.

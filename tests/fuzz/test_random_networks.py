@@ -33,9 +33,7 @@ ONCE_WRONG = (123,)
 
 
 def blocks(count: int, deep_count: int) -> list[object]:
-    """Return blocks of a dozen seeds: the first `count` always, the rest with
-    --deep.
-    """
+    """Return blocks of a dozen seeds: the first `count`, and the others with --deep."""
     seeds = [
         *range(0, deep_count, BLOCK),
         *range(PARTED, PARTED + deep_count // 10, BLOCK),

@@ -1,5 +1,4 @@
-"""Every tensor in turn is requested for another device and pool: it is there, or an
-error names it.
+"""Every tensor is requested for another place: it is there, or an error names it.
 
 The place is read from the compiled module's statements and plan, not from its requests.
 """
@@ -56,8 +55,8 @@ def outcome(module: IRModule, tensor: str, device: str, pool: str, **given: Any)
         assert tensor in message
         return "refused"
     (bound, *_) = done.requests
-    # The copies of a constant, and a tensor that is state in pipelined runs, have other
-    # names.
+    # Copies of a constant, and a tensor that is state in pipelined runs,
+    # have other names.
     buffers = (tensor,) if is_buffer(done, tensor) else bound.buffers
     assert buffers
     if pool:
@@ -71,9 +70,7 @@ def outcome(module: IRModule, tensor: str, device: str, pool: str, **given: Any)
 
 
 def needed_tensors(module: IRModule) -> list[str]:
-    """Return the inputs and computed tensors on which a result depends; others are
-    removed.
-    """
+    """Return the inputs and computed tensors that results need; others are removed."""
     entry = module.entry_graph
     needed = {value.name for value in entry.results}
     for call in reversed(entry.body):

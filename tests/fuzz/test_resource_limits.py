@@ -44,9 +44,7 @@ def message(data: bytes, file: str) -> str:
 
 
 def branching(levels: int, uses: int) -> bytes:
-    """Return a graph of ifs; each level runs the next one `uses` times in both
-    branches.
-    """
+    """Return a graph of ifs; each level runs the next `uses` times in both branches."""
     file = ModelFile()
     for level in range(levels):
         graph = file.graph(f"g{level}")

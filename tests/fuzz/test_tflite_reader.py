@@ -1,6 +1,4 @@
-"""Tests that damaged .tflite files yield a model or a ModelError, in memory linear in
-size.
-"""
+"""Tests that damaged .tflite files yield a model or ModelError, in linear memory."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ def damage_attributes(text: str) -> Iterator[Damage]:
 
 
 def damage_tokens(text: str) -> Iterator[Damage]:
-    """Yield the texts in which a token is junk, or a name or string another of the
-    text.
-    """
+    """Yield the texts in which junk or another name or string replaces a token."""
     tokens = _tokens(text)
     names = {
         kind: sorted({t.text for t in tokens if t.kind is kind}) for kind in _NAMES
