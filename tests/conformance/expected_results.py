@@ -1,5 +1,4 @@
-"""Expected results of layers from the reference runtimes, and error bounds of float
-results.
+"""Expected results of layers by the reference runtimes, and bounds of float errors.
 
 Case names end in the layer's number.
 """

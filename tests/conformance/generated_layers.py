@@ -56,9 +56,7 @@ def generate_layers(seed: int) -> Iterator[OpCall]:
 
 @dataclass(frozen=True, slots=True)
 class _LayerSource:
-    """Generates random layers; methods named `*_row` generate layers with one output
-    row.
-    """
+    """Generates random layers, with one output row in methods named `*_row`."""
 
     rng: np.random.Generator
 
@@ -196,9 +194,7 @@ class _LayerSource:
         *,
         row: bool = False,
     ) -> OpCall:
-        """Return a convolution, depthwise if `outputs` is 0; `row` pads only
-        columns.
-        """
+        """Return a convolution, depthwise if `outputs` is 0; `row` pads no rows."""
         depthwise, outputs = not outputs, outputs or channels
         pads = [
             same_padding(n, k, s, 1)
@@ -238,9 +234,7 @@ class _LayerSource:
         )
 
     def _tensor(self, shape: tuple[int, ...], low: float, high: float) -> TensorType:
-        """Return an int8 tensor type, in half of the cases with a ReLU output's zero
-        point.
-        """
+        """Return an int8 tensor type, in half of the cases with a ReLU's zero point."""
         point = -128 if self._chance(0.5) else self._between(-100, 100)
         return TensorType(
             shape, INT8, Quantization((self._scale(low, high),), (point,))

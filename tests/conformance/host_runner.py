@@ -90,9 +90,7 @@ def write_sources(batch: Batch, folder: Path) -> None:
 def make_runs(
     batch: Batch, expected: Expected, samples: Sequence[int]
 ) -> Iterator[Run]:
-    """Return a run for every kernel and sample, with both patterns around the
-    arguments.
-    """
+    """Return a run for every kernel and sample, with both patterns around arguments."""
     for index, kernel in enumerate(batch.kernels):
         for sample in samples:
             given = inputs(batch.cases[kernel.layer], sample)
@@ -111,18 +109,14 @@ def make_runs(
 
 
 def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
-    """Return the first, last complete or middle band; None if it needs rows that do not
-    exist.
-    """
+    """Return the first, last complete or middle band; None if it lacks rows."""
     assert kernel.rows is not None
     bands = height // kernel.rows.band
     return (0, bands - 1, bands // 2)[sample]
 
 
 def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
-    """Return the inputs of a band: rows of the streamed inputs, other inputs
-    completely.
-    """
+    """Return the inputs of a band: rows of streamed inputs, all of the others."""
     assert kernel.rows is not None
     call, whole = kernel.call, kernel.rows.map.whole_inputs
     variable = [
@@ -137,9 +131,7 @@ def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
 
 
 def _rows_of_one(rows_of: RowBand, x: Array, band: int) -> Array:
-    """Return the input rows of a band, with the pad value for rows outside the
-    tensor.
-    """
+    """Return the input rows of a band; rows outside the tensor have the pad value."""
     where = rows_of.map
     start = where.stride * band - where.pad_before
     rows = np.arange(start, start + where.window_height)
@@ -165,9 +157,7 @@ def find_failures(batch: Batch, program: Path, todo: Sequence[Run]) -> list[str]
 
 
 def _answers(program: Path, todo: Sequence[Run]) -> tuple[list[tuple[Array, int]], str]:
-    """Return results and verdicts up to the point where the program stopped, and its
-    message.
-    """
+    """Return results and verdicts until the program stopped, and its message."""
     sent = b"".join(
         np.array([run.kernel, run.flip], np.uint32).tobytes()
         + b"".join(each.tobytes() for each in run.inputs)
@@ -214,8 +204,7 @@ def with_host_floats(
     samples: Sequence[int],
     folder: Path,
 ) -> Expected:
-    """Return `expected` with float results replaced by those of the default loops on
-    this host.
+    """Return `expected` with float results from the default loops on this host.
 
     All kernels sum products in the same order, so they give these bits on every core.
     """

@@ -124,8 +124,7 @@ def make_batch(
     is_quick: bool = False,
     fuses: bool = False,
 ) -> Batch:
-    """Return all kernels of `targets` for `cases`, also computing `bands` rows at a
-    time.
+    """Return all kernels of `targets` for `cases`, also computing `bands` rows at once.
 
     With `fuses`, schedules that fuse are included regardless of the rest of the module;
     their results are within bounds, not equal. With `is_searched`, configurations that
@@ -154,9 +153,7 @@ def make_batch(
 def _served(
     case: ConformanceCase, profiles: Sequence[NumericsProfile], *, is_quick: bool
 ) -> Mapping[NumericsProfile, frozenset[NumericsProfile]]:
-    """Return the profiles to lower a layer for, and the profiles that kernels of each
-    one cover.
-    """
+    """Return the profiles to lower a layer for, each with those its kernels cover."""
     known = [profile for profile in profiles if profile in case.oracles]
     if is_quick and case.builtin in ALIKE:
         return {known[0]: frozenset(known)}
@@ -270,9 +267,7 @@ def _renamed(kernel: Kernel, suffix: str) -> Kernel:
 
 
 def _planned(kernels: Sequence[Kernel]) -> IRModule:
-    """Return a module whose main calls every kernel on the same memory, so that all are
-    emitted.
-    """
+    """Return a module whose main calls every kernel on the same memory, to emit all."""
     params = [param for k in kernels for param in k.alternative.function.params]
     read = _largest("x", [p.value for p in params if p.role == "in"])
     written = _largest("y", [p.value for p in params if p.role == "out"])
@@ -350,9 +345,7 @@ _KINDS = {
 
 
 def _table(batch: Batch) -> str:
-    """Return the argument checks and the calls; a switch keeps the stack depth
-    computable.
-    """
+    """Return argument checks and calls; a switch keeps the stack depth computable."""
     names = ModelNames(NAME)
     calls, rows = [], []
     for index, kernel in enumerate(batch.kernels):

@@ -81,9 +81,7 @@ def weights_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def factors_of(rng: np.random.Generator, taps: Array) -> Array:
-    """Return the output steps per accumulator step for each channel; most let outputs
-    spread.
-    """
+    """Return output steps per accumulator step by channel; most let outputs spread."""
     count = len(taps)
     if rng.random() < 0.12:
         return 2.0 ** rng.uniform(-34, 2.5, count)
@@ -95,9 +93,7 @@ def factors_of(rng: np.random.Generator, taps: Array) -> Array:
 
 
 def bias_of(rng: np.random.Generator, taps: Array, factors: Array) -> Array:
-    """Return biases that keep the accumulator within 32 bits, also after a left
-    shift.
-    """
+    """Return biases that keep the accumulator, also shifted left, within 32 bits."""
     count = len(taps)
     kind = rng.random()
     if kind < 0.1:

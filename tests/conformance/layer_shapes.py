@@ -1,5 +1,4 @@
-"""Random layer shapes in TFLite's terms: windows, strides, dilations, paddings and
-channels.
+"""Random layer shapes in TFLite's terms: windows, strides, dilation, padding, channels.
 
 Shapes are small enough that dozens of layers fit in one firmware.
 """
@@ -70,9 +69,7 @@ class Shapes:
 def _window(
     rng: np.random.Generator, channels: int, sizes: Sequence[Size]
 ) -> tuple[tuple[int, ...], dict[str, object]]:
-    """Return input rows and columns, window size, output rows and columns, and TFLite
-    options.
-    """
+    """Return input size, window size, output size, and TFLite options."""
     size = pick(rng, (*sizes, (int(rng.integers(1, 6)), int(rng.integers(1, 6)))))
     stride = pick(rng, ((1, 1), (1, 1), (2, 2), (1, 2), (2, 1), (3, 3), (3, 2)))
     dilation = (

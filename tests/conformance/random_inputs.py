@@ -1,5 +1,4 @@
-"""Pseudo-random layer inputs that host and device generate alike, so that no data is
-sent.
+"""Pseudo-random layer inputs that host and device generate alike: no data is sent.
 
 Sample 0 has arbitrary values, sample 1 the two extremes, sample 2 mostly one value.
 harness.c implements the same sequence and board_app.c its conversion.

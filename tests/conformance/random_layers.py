@@ -51,9 +51,7 @@ def layer(number: int) -> ConformanceCase:
 
 
 def on_powers_of_two(case: ConformanceCase) -> ConformanceCase:
-    """Return the layer with scales rounded to powers of two, which makes ties
-    common.
-    """
+    """Return the layer with scales rounded to powers of two: ties become common."""
     inputs = [
         each and replace(each, scales=_powers(each.scales)) for each in case.inputs
     ]
@@ -101,8 +99,9 @@ def _drawn(rng: np.random.Generator, name: str, shapes: Shapes) -> ConformanceCa
 
 
 def _result(rng: np.random.Generator, activation: str) -> tuple[float, int]:
-    """Return scale and zero point of a result; most leave several values after the
-    activation.
+    """Return scale and zero point of a result.
+
+    Most leave several values after the activation.
     """
     if rng.random() < 0.15:
         return power(rng, -8, 4), zero_point(rng)

@@ -1,5 +1,4 @@
-"""Random layers of other types than int8, and int8 layers of rare shapes, generated
-from a number.
+"""Random layers of types other than int8, and int8 layers of rare shapes, by number.
 
 Types are int16 activations with int8 weights, float32, and float32 with int8 weights
 ("hybrid"). Shapes are transposed convolutions, filters of one row or column, and
@@ -47,9 +46,7 @@ def other_layer(number: int) -> ConformanceCase:
 
 
 def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
-    """Return int16 activations and int8 weights with a 64-bit bias, a 32-bit bias or
-    none.
-    """
+    """Return int16 activations, int8 weights and a bias of 64 bits, 32 bits or none."""
 
     def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         shapes = draw(rng)
@@ -83,8 +80,9 @@ def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
 
 
 def _bias_type(rng: np.random.Generator, shapes: Shapes, taps: Array) -> str:
-    """Return the bias type; 32-bit biases require 32-bit sums and are not allowed
-    everywhere.
+    """Return the bias type.
+
+    32-bit biases require 32-bit sums and are not allowed everywhere.
     """
     may_be_short = (
         shapes.builtin in ("CONV_2D", "FULLY_CONNECTED") and taps.shape[1] <= _FEW_TAPS

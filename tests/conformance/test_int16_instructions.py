@@ -66,8 +66,10 @@ SPARE_FACTOR = 2.0**12
 PRODUCT, LONG_DEPTHWISE_PRODUCT = 1.5, 2.0
 NAMES = ("int16_conv", "int16_depthwise", "int16_fully_connected", "int16_transposed")
 SELECTED = tuple(FIRST + n for n in (51, 87, 109, 111, 140, 171, 214, 247, 260, 334))
-"""Hard layers of the grid: 64-bit sums, dilation, several filters per channel, odd
-channels, one channel, few outputs, few products, transposed.
+"""Hard layers of the grid.
+
+64-bit sums, dilation, several filters per channel, odd channels, one channel, few
+outputs, few products, transposed.
 """
 MOST_FEW_PRODUCTS = 18
 GRID = 400

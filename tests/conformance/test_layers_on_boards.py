@@ -51,9 +51,7 @@ def check(
 
 
 def selected() -> Iterator[object]:
-    """Return the boards of FEW; that of Zig is deep, because Zig first compiles a C
-    library.
-    """
+    """Return the boards of FEW; that of Zig is deep: Zig compiles a C library first."""
     for board in FEW:
         more = [pytest.mark.deep] if board.endswith("-v") else []
         yield pytest.param(board, marks=marks(board, *more))

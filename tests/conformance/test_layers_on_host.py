@@ -37,9 +37,7 @@ LAYERS = 2000
 OTHERS = 400
 BLOCK = 20
 THOROUGH = 20
-"""One block in this many also runs by rows, with the undefined behavior sanitizer and
-optimized.
-"""
+"""One block in this many also runs by rows, with UBSan and optimized."""
 SEARCHED = 20
 """One block in this many runs with every configuration that tuning may try."""
 BANDS = (1, 2, 4)
@@ -59,9 +57,7 @@ NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 WITH_RELU = {"dsp.conv2d.shared", "dsp.depthwise.shared"}
 """Schedules that test_shared_kernels.py covers."""
 WITH_STATE = {rule.name for rule in SCHEDULES if rule.op in ("lstm", "svdf")}
-"""Schedules of operators with state, which the cases of the operator cover on
-boards.
-"""
+"""Schedules of operators with state, which the operators' cases cover on boards."""
 
 
 def blocks(count: int, *, always: int = 1) -> list[object]:
@@ -110,9 +106,7 @@ def test_every_int8_schedule_matches_the_reference_runtimes(
 def test_schedules_of_other_types_match_the_reference_runtimes(
     first: int, deep: bool, tmp_path: Path
 ) -> None:
-    """Cover int16, float32 and hybrid layers, transposed convolutions and rare
-    shapes.
-    """
+    """Cover int16, float32 and hybrid layers, transposed convolutions, rare shapes."""
     cases = [other_layer(FIRST + n) for n in range(first, first + BLOCK)]
     batch = make_batch(cases, TARGETS, PROFILES, is_quick=first > 0, fuses=True)
     check(batch, tmp_path, *((FAST, SANITIZED) if deep else (QUICKLY_BUILT,)))

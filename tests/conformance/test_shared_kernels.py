@@ -26,9 +26,7 @@ PROFILES = ("litert", "tflm")
 
 
 def layer(number: int) -> ConformanceCase:
-    """Return a random layer, every second one a conv2d; some channels are dead or
-    nearly dead.
-    """
+    """Return a random layer, every second a conv2d; some channels are (nearly) dead."""
     return conv2d_layer(number // 2) if number % 2 else depthwise_layer(number // 2)
 
 
