@@ -1,6 +1,4 @@
-"""Results of the reference runtimes for every conformance case, computed once per
-session.
-"""
+"""Results of the reference runtimes for every conformance case, once per session."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantized sums; random words are meanin
 def draw(
     request: pytest.FixtureRequest,
 ) -> Callable[[ConformanceCase], list[list[Array]]]:
-    """Return a function that generates the samples of a case: the arrays of its
-    variable inputs.
-    """
+    """Return a function that generates a case's samples: arrays of variable inputs."""
     count = SAMPLES_DEEP if request.config.getoption("--deep") else SAMPLES
 
     def samples_of(case: ConformanceCase) -> list[list[Array]]:
@@ -60,9 +56,7 @@ def _spec(name: str, tensor: CaseTensor) -> SampleInput:
 def ask(
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> Callable[[str, str, NumericsProfile], Answers]:
-    """Return a function that gives the oracle's results by operator, case name and
-    profile.
-    """
+    """Return a function that gives oracle results by operator, case and profile."""
     known: dict[NumericsProfile, dict[tuple[str, str], Answers]] = {}
 
     def answer(op: str, case: str, numerics: NumericsProfile) -> Answers:

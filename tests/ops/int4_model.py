@@ -1,6 +1,4 @@
-"""A model file with the weights of its layers in int4, by the classes of the published
-schema.
-"""
+"""A model file with int4 weights, by the classes of the published schema."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ _GREATEST = 7
 
 
 def with_int4_weights(data: bytes) -> bytes:
-    """Return the int8 model `data` with weights in [-7, 7], two to a byte, and their
-    biases.
+    """Return the int8 model `data` with int4 weights in [-7, 7] and biases to match.
 
     The scale of each channel is chosen so that its greatest weight becomes 7.
     """

@@ -82,9 +82,7 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
 
 
 def _groups(operators: Sequence[SupportedOperator]) -> list[list[SupportedOperator]]:
-    """Return the operators with equal inputs and attributes together, in order of the
-    first.
-    """
+    """Group the operators with equal inputs and attributes, in order of the first."""
     groups: dict[object, list[SupportedOperator]] = {}
     for item in operators:
         groups.setdefault((item.inputs, item.attributes), []).append(item)

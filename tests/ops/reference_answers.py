@@ -18,9 +18,7 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Answers:
-    """The results of an oracle for one case: outputs per sample, or the reason of a
-    refusal.
-    """
+    """An oracle's results for one case: outputs per sample, or the refusal's reason."""
 
     outputs: tuple[tuple[Array, ...], ...] = ()
     refusal: str = ""
@@ -31,9 +29,7 @@ def ask_together(
     numerics: NumericsProfile,
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> list[Answers]:
-    """Return the results of one model with all cases; `draw` gives the samples of a
-    case.
-    """
+    """Return the results of one model with all cases; `draw` gives a case's samples."""
     drawn = [draw(case) for case in cases]
     inputs = [
         {

@@ -30,9 +30,7 @@ _DTYPES = {
 
 
 def with_weights(data: bytes, change: Change, *, biases: Change | None = None) -> bytes:
-    """Return the model `data` with the weights, and biases, that the functions
-    return.
-    """
+    """Return the model `data` with the weights, and biases, that functions return."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data, 0))
     graph, generator = model.subgraphs[0], np.random.default_rng(5)
     for operator in graph.operators:
@@ -68,9 +66,7 @@ def near(values: Array, generator: np.random.Generator) -> Array:
 
 
 def with_some_lowest(weights: Array, generator: np.random.Generator) -> Array:
-    """Return close values with one -128 in the second channel, and -1 there in the
-    first.
-    """
+    """Return close values; the first tap is -1 in channel 0 and -128 in channel 1."""
     new = near(weights, generator)
     if len(new) > 1:
         tap = (0,) * (new.ndim - 1)
@@ -96,9 +92,7 @@ def zeros(weights: Array, generator: np.random.Generator) -> Array:
 
 
 def with_dead_channels(weights: Array, generator: np.random.Generator) -> Array:
-    """Return shuffled weights in which half of the outputs of the layer depend on no
-    input.
-    """
+    """Return shuffled weights; half of the outputs of the layer depend on no input."""
     new = shuffled(weights, generator)
     if weights.shape[0] == 1 and weights.ndim == 4:
         new[..., ::2] = 0

@@ -18,9 +18,7 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class StateInput:
-    """A state input of a call, the output that becomes its next value, and its initial
-    value.
-    """
+    """A state input of a call, the output with its next value, its initial value."""
 
     source: int
     result: int
@@ -47,9 +45,7 @@ def find_state(module: IRModule) -> list[StateInput]:
 def full_inputs(
     call: OpCall, given: Sequence[Array], state: dict[int, Array]
 ) -> list[Array]:
-    """Return arrays for all inputs of `call`: constants, state, and `given` for the
-    others.
-    """
+    """Return arrays for all inputs of `call`: constants, state, else `given`."""
     if not call.inputs:  # only the shapes of the case's inputs matter
         return []
     rest = iter(given)

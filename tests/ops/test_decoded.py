@@ -1,6 +1,4 @@
-"""Compressed constants (TFLM_DECODE) compared with TFLM, which decodes them at run
-time.
-"""
+"""Compressed constants (TFLM_DECODE) compared with TFLM, which decodes at run time."""
 
 from __future__ import annotations
 

@@ -42,8 +42,7 @@ def _identity_layer(*, asymmetric: bool) -> ConformanceCase:
 
 
 def _ties(rng: np.random.Generator, *, asymmetric: bool) -> np.ndarray:
-    """Return rows of whole and half steps of a random scale; the ends of the range are
-    there.
+    """Return rows of whole and half steps of a random scale, with ends of the range.
 
     Steps of one half are left out: LiteRT's vector code rounds the float below 1 / 2
     up.
@@ -141,9 +140,7 @@ def _int8_layer(rng: np.random.Generator, depth: int) -> ConformanceCase:
 
 
 def _layers() -> Iterator[ConformanceCase]:
-    """Return layers of both schemes; depths of 257 have a loop and a rest of one
-    iteration.
-    """
+    """Return layers of both schemes; depths of 257 leave one iteration after a loop."""
     rng = np.random.default_rng(5)
     yield _matrix(rng, 1, 257, 9, is_asymmetric=False)
     yield _matrix(rng, 3, 20, 8, is_asymmetric=True)

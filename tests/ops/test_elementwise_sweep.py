@@ -61,9 +61,7 @@ FIXED_OUTPUTS = {
     ("TANH", "int16"): (1 / 32768, 0),
 }
 ROUGH = ("GELU", "int16")
-"""glibc's erfcf and tanhf, with which LiteRT fills the table, are not always correctly
-rounded.
-"""
+"""LiteRT fills the table with glibc's erfcf and tanhf, which may round incorrectly."""
 SAME_QUANTIZATION = ("MAXIMUM", "MINIMUM", "NEG")
 
 
@@ -112,9 +110,7 @@ def _random_tensor(rng: np.random.Generator, dtype: str) -> CaseTensor:
 
 
 def values(case: ConformanceCase) -> list[list[NDArray[np.generic]]]:
-    """Return one sample: all int8 values in random order, or int16 values with the
-    extremes.
-    """
+    """Return one sample: all int8 values shuffled, or int16 values with extremes."""
     rng = np.random.Generator(np.random.PCG64(int(case.name.partition("_")[2])))
     sample: list[NDArray[np.generic]] = []
     for tensor in case.inputs:

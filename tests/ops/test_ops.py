@@ -1,5 +1,4 @@
-"""Every operator on every conformance case: importer, shapes, reference, interpreter
-and C.
+"""Every operator on every conformance case, from the importer to the generated C.
 
 The oracle of each profile equals the numpy reference, which equals the default lowering
 in the TIR interpreter and the generated C: bit for bit for integers, within
@@ -149,9 +148,7 @@ def variable_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
 
 
 def number_of_inputs(names: tuple[str, ...]) -> tuple[float, float]:
-    """Return the least and greatest number of inputs with these names, as the page
-    lists them.
-    """
+    """Return the least and greatest number of inputs with these names on the page."""
     least = most = 0.0
     for name in names:
         count = re.search(r"\((\d+)\)$", name)

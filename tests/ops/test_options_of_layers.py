@@ -1,6 +1,4 @@
-"""Layers whose options or scales LiteRT reads differently from their tensors are
-refused.
-"""
+"""Layers whose options or scales LiteRT reads unlike their tensors are refused."""
 
 from dataclasses import replace
 

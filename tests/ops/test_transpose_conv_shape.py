@@ -1,6 +1,4 @@
-"""A transposed convolution with the output shape as an input: the declared shape
-applies.
-"""
+"""A transposed convolution with its output shape as an input has the declared shape."""
 
 from __future__ import annotations
 

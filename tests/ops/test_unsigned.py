@@ -32,9 +32,7 @@ Draw = Callable[[ConformanceCase], list[list[Array]]]
 def _evaluated(
     cases: Sequence[ConformanceCase], samples: list[list[list[Array]]]
 ) -> list[Array]:
-    """Return the outputs of the first sample by the numpy references of the imported
-    model.
-    """
+    """Return the first sample's outputs by numpy references of the imported model."""
     data = write_cases(cases)
     module = import_model(read_tflite(data, "cases"), "cases", data, op_table())
     main = module.entry

@@ -43,9 +43,7 @@ SIGNED_ONLY = frozenset(
 
 
 def unsigned_cases() -> Iterator[tuple[str, ConformanceCase]]:
-    """Generate (operator, case) for every int8 case that LiteRT runs with uint8 tensors
-    too.
-    """
+    """Generate (operator, case) for every int8 case that LiteRT also runs as uint8."""
     for op in op_table():
         for case in conformance_cases(op):
             kinds = {tensor.dtype for tensor in (*case.inputs, *case.outputs) if tensor}

@@ -1,6 +1,4 @@
-"""Random layers of uint8 in TFLite's terms: shapes, scales, zero points and activations
-vary.
-"""
+"""Random uint8 layers in TFLite's terms: shapes, quantization and activations vary."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def int_vector(*values: int) -> CaseTensor:
 
 
 def random_layers(seed: int, count: int) -> Iterator[ConformanceCase]:
-    """Generate `count` layers with random shapes, scales, zero points and
-    activations.
-    """
+    """Generate `count` layers with random shapes, quantization and activations."""
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         yield _LAYERS[number % len(_LAYERS)](rng, f"random_{number}")

@@ -1,6 +1,4 @@
-"""A MobileNet v1 of uint8, with random weights and the operators of the published
-ones.
-"""
+"""A MobileNet v1 of uint8 with random weights and the published models' operators."""
 
 from __future__ import annotations
 
