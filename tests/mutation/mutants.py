@@ -19,9 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The checker that caught the mutant with its message, or the reason why it has no
-    effect.
-    """
+    """The checker that caught the mutant and its message, or why it has no effect."""
 
     checker: str = ""
     said: str = ""

@@ -97,9 +97,7 @@ def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
 
 
 def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModule:
-    """Return `module` with the change applied at the `place`-th applicable node of the
-    function.
-    """
+    """Return `module` with the function's `place`-th applicable node changed."""
     func, count = module.functions[name], 0
     assert isinstance(func, tir.PrimFunc)
 
@@ -110,8 +108,7 @@ def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModul
         return changed if changed is not None and count == place + 1 else None
 
     mutant = rewrite_func(func, rule)
-    # What serves several kernels is printed once: the defect must be in the one that is
-    # printed.
+    # Code of several kernels is printed once: the defect must be in what is printed.
     return module.with_function(
         replace(mutant, attrs={**mutant.attrs, "code": mutant.name})
     )
@@ -272,9 +269,7 @@ def _with_constants(module: IRModule, changed: Mapping[str, Constant]) -> IRModu
 def _each(
     suffix: str, change: Callable[[Values, int], None], columns: slice = slice(None)
 ) -> Callable[[IRModule], list[Site]]:
-    """Return the elements of some columns of the constants as sites, changed one by
-    one.
-    """
+    """Return elements of some columns of the constants as sites, changed singly."""
 
     def sites(module: IRModule) -> list[Site]:
         found: list[Site] = []
@@ -355,9 +350,7 @@ CONSTANTS: Mapping[str, Callable[[IRModule], list[Site]]] = {
 
 
 def _same_sums(subject: Subject, module: IRModule) -> str:
-    """Return the reason why changed requantization has no effect, or "" if none is
-    known.
-    """
+    """Return why changed requantization has no effect, or "" if no reason is known."""
     sound = subject.compiled.module
     changed = [
         n for n, c in module.constants.items() if sound.constants[n].data != c.data

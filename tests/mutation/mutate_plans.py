@@ -91,8 +91,7 @@ def _harmless(wrong: Plan) -> Outcome:
 
 
 def free_of_collisions(plan: Plan) -> bool:
-    """Return whether each byte has one owner at each time, and pool sizes match the
-    highest buffer.
+    """Return whether each byte has one owner at a time, and pool sizes fit exactly.
 
     Returns False if buffers may share memory by rule.
     """
@@ -357,9 +356,7 @@ def judge_problem(
 
 
 def _right_anyway(sound: Plan, module: IRModule) -> bool:
-    """Return whether the validator accepts the placements under the complete
-    problem.
-    """
+    """Return whether the validator accepts the placements for the whole problem."""
     made = module.plan
     assert made is not None
     moved = replace(sound, placements=made.placements, pool_bytes=made.pool_bytes)

@@ -1,5 +1,4 @@
-"""Proof that changed requantization parameters give equal results for every reachable
-sum.
+"""Proof that changed requantization gives equal results for every reachable sum.
 
 The sums of a channel are bounded by the extreme inputs for the sign of each weight;
 every sum in that range is tried with the table `NAME.requant` as it is and as changed.
@@ -25,9 +24,7 @@ LEAST, GREATEST = -128, 127
 def same_results(
     module: IRModule, graph: IRModule, name: str, changed: Constant
 ) -> str:
-    """Return the reason why every sum gives the same result, or "" if that is false or
-    unknown.
-    """
+    """Return why every sum gives the same result, or "" if that is false or unknown."""
     kernel = module.functions.get(name.removesuffix(".requant"))
     ranges = _ranges(graph, kernel) if isinstance(kernel, tir.PrimFunc) else []
     steps = _steps(kernel) if isinstance(kernel, tir.PrimFunc) else set()
@@ -58,9 +55,7 @@ class _Step:
     shift: int
 
     def of(self, sums: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Apply the steps: upper word of a product plus addend, shifted and
-        saturated.
-        """
+        """Apply the steps: upper word of product plus addend, shifted and saturated."""
         left = int(row[2]) if self.left is None else self.left
         addend = int(row[1]) if self.addend is None else self.addend
         product = (sums << left) * int(row[0]) + (addend << 32)
@@ -68,9 +63,7 @@ class _Step:
 
 
 def _steps(kernel: tir.PrimFunc) -> set[_Step]:
-    """Return the steps applied to sums; empty if a product is used in an unknown
-    way.
-    """
+    """Return the steps applied to sums; empty if a product has an unknown use."""
     products, found = 0, set[_Step]()
     for node in walk(kernel.body):
         products += isinstance(node, tir.IntrinsicCall) and node.name == "smmla"

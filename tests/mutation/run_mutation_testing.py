@@ -1,7 +1,7 @@
-"""Plants several hundred defects and shows that a checker catches each.
+r"""Plants several hundred defects and shows that a checker catches each.
 
-    PYTHONPATH=toolchain python -m tests.mutation.run_mutation_testing [--jobs N]
-    [--part NAME]
+    PYTHONPATH=toolchain python -m tests.mutation.run_mutation_testing \
+        [--jobs N] [--part NAME]
 
 Prints a table of defect kinds with the number planted and caught, by checker. Exits
 with 1 if a mutant survives. Takes about a quarter of an hour on two cores; needs gcc,
@@ -50,9 +50,7 @@ def plans_of(make: Make, folder: Path, per_kind: int) -> list[Row]:
 
 
 def kernels_of(make: Make, folder: Path, per_kind: int, half: int) -> list[Row]:
-    """Return mutated kernels; `half` selects every second one, so that two processes
-    share them.
-    """
+    """Return mutated kernels; `half` selects every second one, for two processes."""
     made = make(folder)
     check_sound(made)
     return judged(list(mutate_kernels.mutants(made, per_kind))[half::2])

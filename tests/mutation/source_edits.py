@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A replacement of `old`, which occurs once in the file, by `new`; `tests` must
-    detect it.
-    """
+    """A replacement of `old`, once in the file, by `new`; `tests` must detect it."""
 
     kind: str
     file: str

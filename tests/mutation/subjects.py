@@ -1,5 +1,4 @@
-"""Models in which defects are planted, and the check of their C against the reference
-runtime.
+"""Models in which defects are planted, and the check of their C against the reference.
 
 A subject is a model (`digits`, `kws`, `net SEED`) compiled for a target, with samples
 and the reference values of every layer. `judged` builds a module's C under
@@ -109,9 +108,7 @@ def subject(
     devices: tuple[str, ...] = (),
     pools: tuple[PoolInfo, ...] = (),
 ) -> Subject:
-    """Return a model compiled for the host with the kernels of `target`, or for
-    `devices`.
-    """
+    """Return a model compiled for the host, with `target`'s kernels or `devices`."""
     options, source = Options(target=target, devices=devices, pools=pools), None
     if name.startswith("net "):
         module = random_network(int(name.removeprefix("net ")))
@@ -158,9 +155,7 @@ def models_file(name: str) -> Path:
 
 
 def judge_tree(subject: Subject, tree: SourceTree) -> Outcome:
-    """Run the C compiler and the sanitizers, then compare every value of every
-    layer.
-    """
+    """Run the C compiler and the sanitizers, then compare all values of all layers."""
     tree.write(subject.folder)
     program = subject.folder / "mutant"
     (subject.folder / "probe.h").write_text(PROBE + "#define MUTANT_PROBE dump\n")
@@ -242,9 +237,7 @@ def _by(subject: Subject) -> str:
 
 
 def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
-    """Return the outputs of each operator, the start of the next sample, and the model
-    outputs.
-    """
+    """Return each operator's outputs, the next sample's start, and model outputs."""
     seen: dict[int, bytes] = {}
     while at < len(stdout):
         index, size = (
@@ -259,9 +252,7 @@ def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
 
 
 def _harness(subject: Subject) -> str:
-    """Return a C program that runs all samples and writes the outputs after the probe
-    data.
-    """
+    """Return a C program that runs all samples and writes outputs after probe data."""
     model = make_library_model(subject.compiled)
     total = sum(tensor.size_bytes for tensor in model.outputs)
     reads = [

@@ -1,5 +1,4 @@
-"""Tests that a checker catches each planted defect: a sample by default, all with
---deep.
+"""Tests that a checker catches each planted defect: a sample, or all with --deep.
 
 `python -m tests.mutation.run_mutation_testing` prints the table.
 """
