@@ -10,9 +10,7 @@ from firmwright.device.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """The probabilities, per byte and direction, of a bit flip, a loss and a
-    duplicate.
-    """
+    """The probabilities, per byte and direction, of bit flip, loss and duplicate."""
 
     flip: float = 0.0
     drop: float = 0.0
@@ -34,9 +32,7 @@ class FaultyTransport:
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return the received bytes with damage; the result may be empty although bytes
-        arrived.
-        """
+        """Return received bytes with damage, or none although bytes arrived."""
         return self._spoil(self._inner.read(limit, timeout_s), self._from_device)
 
     def write(self, data: bytes) -> None:

@@ -14,6 +14,4 @@ subprocess.run(
     check=True,
 )
 """
-"""Its arguments are the image, the port, and a file for the process ID of the
-emulator.
-"""
+"""Its arguments are the image, the port, and a file for the emulator's process ID."""

@@ -1,5 +1,4 @@
-"""A firmware behind a bad line, in virtual time: the runtime's own C, and faults from a
-seed.
+"""Firmware behind a bad line, in virtual time: the runtime's own C, and seeded faults.
 
 In: the library of `build`, a `Line` and a seed. Out: a Transport whose clock moves only
 as far as a session waits, so that hours of repetitions take milliseconds and every
@@ -225,9 +224,7 @@ class SimulatedLine:
             self._arrive(value, to_device)
 
     def _garbled(self, ratio: float) -> bytes:
-        """What a receiver makes of one byte at another rate: fewer or more, and none
-        the same.
-        """
+        """Return the random bytes that a receiver reads for one at another rate."""
         whole, rest = divmod(ratio, 1)
         return self._chance.randbytes(int(whole) + (self._chance.random() < rest))
 
@@ -275,8 +272,9 @@ class SimulatedLine:
             self._start()
 
     def _answer(self, baud: float) -> None:
-        """Queues what the firmware sent; until it is out, and its work done, it hears
-        nothing.
+        """Queue what the firmware sent.
+
+        Until that is out, and its work done, the firmware hears nothing.
         """
         size = int(self._c.sim_out_size)
         if not size:

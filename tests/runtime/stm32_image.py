@@ -8,9 +8,7 @@ HEX = ":020000040800F2\n:04000000DEADBEEFC4\n:00000001FF\n"
 
 
 def stm32_image(folder: Path) -> Image:
-    """Return an image of four bytes at the beginning of an STM32's flash, and write its
-    files.
-    """
+    """Write and return an image of four bytes at the beginning of an STM32's flash."""
     (folder / "fw.hex").write_text(HEX)
     (folder / "fw.bin").write_bytes(bytes.fromhex("deadbeef"))
     nothing = StackUsage("", 0, ())

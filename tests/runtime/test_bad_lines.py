@@ -1,5 +1,4 @@
-"""Sessions over bad lines, in virtual time: each ends right or in a clear error, in
-time.
+"""Sessions over bad lines, in virtual time: right results or clear errors, in time.
 
 The firmware is the runtime's C; what goes wrong is drawn from the seed. --deep runs a
 thousand.

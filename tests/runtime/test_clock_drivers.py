@@ -1,5 +1,4 @@
-"""The clock drivers against chips that are played: what they set, in which order, when
-they end.
+"""The clock drivers against played chips: what they set, in which order, when they end.
 
 A driver is compiled for this machine with every register access led to
 `simulated_clocks.c`. The words that must stand in the registers were worked out from

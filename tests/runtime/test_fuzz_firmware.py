@@ -33,9 +33,7 @@ INPUT_BYTES = "1024"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A fuzz test (a C file below tests/) as built with some options, and its numbers
-    of cases.
-    """
+    """A fuzz test (a C file below tests/) with its build options and case counts."""
 
     source: str
     defines: tuple[str, ...] = ()
@@ -65,9 +63,7 @@ SUBJECTS = {
 
 
 def has_fuzzer() -> bool:
-    """Whether there is a clang, and the library that Debian has in a package of its
-    own.
-    """
+    """Return whether clang and its fuzzer library, a separate Debian package, exist."""
     if shutil.which("clang") is None:
         return False
     words = ["clang", "-fsanitize=fuzzer", "-x", "c", "-", "-o", os.devnull]
@@ -80,9 +76,7 @@ def has_fuzzer() -> bool:
 
 
 def build(subject: Subject, folder: Path, *, with_fuzzer: bool) -> Path:
-    """Compile a fuzz test with libFuzzer, or else with `fuzz_main.c` and any
-    compiler.
-    """
+    """Compile a fuzz test with libFuzzer, or with `fuzz_main.c` and any compiler."""
     source = TESTS / f"{subject.source}.c"
     program = folder / source.stem
     sources = [source, *(EXTENSIONS.glob(subject.others or "none"))]

@@ -1,6 +1,4 @@
-"""The runtime on every emulated board with the tiny model: results, counts, faults,
-size.
-"""
+"""The runtime on emulated boards with the tiny model: results, counts, faults, size."""
 
 import contextlib
 import os
@@ -161,9 +159,7 @@ def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_c
 @pytest.mark.qemu
 @pytest.mark.deep
 def test_an_m7_with_its_caches_on_computes_the_same(tmp_path: Path) -> None:
-    """The emulator has no caches, but the registers by which they are emptied and
-    turned on.
-    """
+    """The emulator has no caches, but the registers that empty and enable them."""
     file = create_board("cached", "mps2-an500", tmp_path)
     file.write_text("caches = true\n" + file.read_text())
     board = load_board("cached", (tmp_path,))
