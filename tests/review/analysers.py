@@ -1,5 +1,4 @@
-"""What static analysers find in a written project: gcc -fanalyzer, clang-tidy,
-cppcheck, MISRA.
+"""What gcc -fanalyzer, clang-tidy, cppcheck and MISRA find in a written project.
 
 In: the folder of a project as `firmwright compile` writes it; its board.json says which
 files the board takes and how they are compiled. Out: findings with paths relative to
@@ -27,9 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 TIDY_CONFIG = HERE / "clang-tidy.yaml"
 TIDY_MODEL_CHECKS = "--checks=-bugprone-macro-parentheses"
-"""A model's macros take the template of an assembly statement, which cannot be
-parenthesized.
-"""
+"""A model's macros take an assembly template, which cannot be parenthesized."""
 SUPPRESSIONS = HERE / "cppcheck-suppressions.txt"
 MISRA = "misra-c2012-"
 
@@ -49,9 +46,7 @@ value.
 """
 
 PORTABLE = ("FWR_REVIEW_PORTABLE=1",)
-"""Nothing that a compiler says of itself: the C beside the assembly, for every other
-compiler.
-"""
+"""The C beside the assembly, for every other compiler: no compiler names itself."""
 
 _GCC = re.compile(
     r"(?P<file>\S+?):(?P<line>\d+):\d+: (?:warning|error): .*\[-W(?P<rule>[\w=-]+)\]"
@@ -162,9 +157,7 @@ def clang_tidy(project: Project, file: str) -> list[Finding]:
 
 
 def library_headers(project: Project) -> list[str]:
-    """Where the C library has its headers: gcc knows, clang has none for a bare
-    board.
-    """
+    """Where the C library's headers are: gcc knows, clang has none for a bare board."""
     if not project.facts["toolchain"]:
         return []
     said = project.run(
@@ -185,9 +178,7 @@ def library_headers(project: Project) -> list[str]:
 def cppcheck(
     project: Project, defines: Sequence[str], *, misra: bool = True
 ) -> list[Finding]:
-    """All that cppcheck looks for, and its MISRA C:2012 addon, over the whole program
-    at once.
-    """
+    """All that cppcheck and its MISRA C:2012 addon find in the program as a whole."""
     with tempfile.TemporaryDirectory(prefix="firmwright-review-") as scratch:
         found = _cppcheck(project, defines, scratch, misra=misra)
     broken = [

@@ -1,5 +1,4 @@
-"""docs/misra.md against what the addon counts: the deviations that it lists, and its
-table.
+"""docs/misra.md against what the addon counts: its list of deviations, and its table.
 
     PYTHONPATH=toolchain python -m tests.review.misra MODELS
 
@@ -58,9 +57,7 @@ def deviations() -> dict[str, str]:
 
 
 def both_forms(project: Project) -> list[Finding]:
-    """The rules broken in the C that gcc compiles for the core, or in the portable
-    one.
-    """
+    """The rules broken in the C that gcc compiles for the core, or in portable C."""
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(
             lambda defines: cppcheck(project, defines), (CORTEX_M4, PORTABLE)
@@ -75,9 +72,7 @@ def unlisted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def counted(findings: Iterable[Finding], column: str) -> dict[str, Counter[str]]:
-    """How often each rule is broken in a model's C, its glue included, and in the
-    runtime.
-    """
+    """How often a model's C, its glue included, and the runtime break each rule."""
     counts: dict[str, Counter[str]] = {column: Counter(), RUNTIME: Counter()}
     for finding in findings:
         ours = finding.file.startswith(("runtime/", "board/"))
