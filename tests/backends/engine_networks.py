@@ -20,8 +20,7 @@ BANKS = (
 
 
 def network(*edges: tuple[str, str]) -> IRModule:
-    """Return convolutions from tensor to tensor, with their own weights, and `relu` on
-    the core.
+    """Return convolutions, each with its own weights, and relus that run on the core.
 
     An edge to a name with "r" is a relu. The leaves are the results.
     """

@@ -1,5 +1,4 @@
-"""Seeded synthetic networks as memory planning problems: four families of graphs, and
-intervals.
+"""Seeded synthetic networks as planning problems: graphs of four families, intervals.
 
 A network is a list of tensors in the order of the operators that write them, each with
 the tensors that its operator reads. A tensor lives from its operator to its last
@@ -93,9 +92,7 @@ def inception(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def nasnet(rng: random.Random, count: int) -> PlanningProblem:
-    """Generate cells of five sums of two earlier tensors; a cell reads the two cells
-    before it.
-    """
+    """Generate cells of five sums of two tensors; a cell reads the two cells before."""
     net = Net(rng)
     side, channels = 32, 16
     before = net.add(side * side * channels)
@@ -185,8 +182,7 @@ def crowded(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def cut_rectangle(rng: random.Random, count: int) -> tuple[PlanningProblem, int]:
-    """Cut a rectangle of time and memory into about `count` buffers; return also its
-    height.
+    """Return about `count` buffers cut from a rectangle, and the rectangle's height.
 
     Pieces are cut in two, or in five around a center, which no straight cut separates.
     """
