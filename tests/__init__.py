@@ -1,3 +1,1 @@
-"""The tests; the modules whose names do not begin with `test_` are what several tests
-share.
-"""
+"""The tests; modules whose names do not begin with `test_` are shared by several."""

@@ -35,9 +35,7 @@ GOLDEN_LINES_MAX = 150  # longer texts are not read in review: assert properties
 OWN_SLACK = 1.02
 """The factor that a figure may grow by without a new record."""
 OTHER_SLACK = 1.05
-"""The same for other versions of compiler and emulator; gcc 14.2 differs by 0.5 % from
-12.2.
-"""
+"""The same for other versions of the tools; gcc 14.2 differs by 0.5 % from 12.2."""
 
 HOST_COMPILERS = ("gcc", "clang", "cc")
 QEMU_TOOLS = {
@@ -78,9 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave the larger grids out unless they were asked for: to skip each test takes
-    seconds.
-    """
+    """Leave out larger grids unless asked for: skipping each test takes seconds."""
     if config.getoption("--deep"):
         return
     kept = sampled([item for item in items if not item.get_closest_marker("deep")])
@@ -93,8 +89,7 @@ def pytest_collection_modifyitems(
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the items without the variants that the marker `sampled(every)` leaves to
-    --deep.
+    """Return the items without variants that `sampled(every)` leaves to --deep.
 
     Of the variants of a function, in their order, those with a multiple of `every` as
     number stay.
@@ -114,9 +109,7 @@ def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_collection_finish() -> None:
-    """Keep modules and ten thousand collected tests out of every later garbage
-    collection.
-    """
+    """Keep modules and ten thousand tests out of every later garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -153,9 +146,7 @@ def missing_tools(item: pytest.Item) -> list[str]:
 
 @pytest.fixture(scope="session")
 def measuring_tools() -> str:
-    """The compiler and the emulator that figures are measured with here, with their
-    versions.
-    """
+    """Names and versions of the compiler and emulator that measure figures here."""
     versions = []
     for name, program in (
         ("arm-none-eabi-gcc", "arm-none-eabi-gcc"),
@@ -200,15 +191,13 @@ def no_models_reason() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_build_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All workers of one run share images and objects; none of an earlier run is
-    met.
-    """
+    """The workers of one run share images and objects, and none of an earlier run."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     cache = shared / "firmwright-cache"
     cache.mkdir(exist_ok=True)
     os.environ["FIRMWRIGHT_CACHE"] = str(cache)
-    # Many tests start a Python of their own: compiled once, our modules load in half
+    # Many tests start a Python of their own, which loads compiled modules in half
     # the time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
@@ -249,10 +238,10 @@ def deep(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """`golden(text)` compares with tests/golden/<module>/<test><suffix>; a missing file
-    fails.
+    """`golden(text)` compares with tests/golden/<module>/<test><suffix>.
 
-    `pytest --update-golden` writes the file instead; the diff is read in review.
+    A missing file fails. `pytest --update-golden` writes the file instead; the diff is
+    read in review.
     """
     update = bool(request.config.getoption("--update-golden"))
     module = Path(str(request.path)).relative_to(ROOT / "tests").with_suffix("")

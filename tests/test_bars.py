@@ -58,8 +58,7 @@ SIZE_LIMITS = {
     "str_ww_ref_model.tflite": (49_412 + 7_000, 1.15),
     "pretrainedResnet_quant.tflite": (78_744 + 6_000, 1.20),
 }
-"""With `size`: most bytes (those of weights and biases in the file, and more), and
-instructions.
+"""With `size`: most bytes (the file's weights and biases, and more), and instructions.
 
 The instructions are relative to the budget of `balanced`.
 """
@@ -70,9 +69,7 @@ FLASH_BUDGETS = {
     "str_ww_ref_model.tflite": (49_412 + 10_000, 1.10),
     "pretrainedResnet_quant.tflite": (78_744 + 10_000, 1.10),
 }
-"""The same for balanced programs within a budget of flash, which the linked images
-keep.
-"""
+"""The same for balanced programs within a flash budget, which the images keep."""
 RAM_INSTRUCTIONS = 1.5
 """The mode `ram` executes at most that many times the instructions of `balanced`."""
 ALWAYS = ("kws_ref_model.tflite", "ram")

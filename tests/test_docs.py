@@ -78,9 +78,7 @@ GENERATED = {
     "test_firmware.py",
     "firmwright_model.h",
 }
-"""Files of a project that `compile` writes, and those that readers of the guides
-write.
-"""
+"""Files of a project that `compile` writes, and those that guides' readers write."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +182,7 @@ SIBLINGS = {
 
 @cache
 def digits_everywhere() -> str:
-    """The digits example's module after every pass, and its generated files, in one
-    text.
+    """The digits example's module after every pass, and generated files, in one text.
 
     Twice: with its constants linked, and with constants that are read by a function.
     """
@@ -330,9 +327,7 @@ def test_the_readme_lists_every_board() -> None:
 def test_readme_session_equals_the_output_of_demo(
     deep: bool, measuring_tools: str, recorded_tools: str
 ) -> None:
-    """Word for word; with --deep the figures, too, if they were recorded with these
-    tools.
-    """
+    """Word for word; with --deep also the figures, if recorded with these tools."""
     exact = deep and measuring_tools == recorded_tools
     with contextlib.redirect_stdout(io.StringIO()) as spoken:
         assert main(["demo"]) == 0
@@ -345,9 +340,7 @@ def test_readme_session_equals_the_output_of_demo(
 
 
 def _form(text: str, exact: bool) -> list[list[str]]:
-    """Words by line; unless `exact`, without figures and the bars and digits drawn from
-    them.
-    """
+    """Words by line; unless `exact`, without figures and what is drawn from them."""
     lines = [line.split() for line in text.strip().splitlines()]
     if exact:
         return lines

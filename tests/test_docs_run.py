@@ -122,9 +122,7 @@ class Block:
         )
 
     def commands(self) -> tuple[str, ...]:
-        """Return the commands, without prompts, output and comments; continued lines
-        are joined.
-        """
+        """Return the commands alone; continued lines are joined."""
         lines = self.text.replace("\\\n", " ").splitlines()
         if any(line.startswith("$ ") for line in lines):
             return tuple(line[2:] for line in lines if line.startswith("$ "))

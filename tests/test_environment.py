@@ -1,6 +1,4 @@
-"""The development environment: the lock file, how ./fw installs it, and where CI
-runs.
-"""
+"""The development environment: its lock file, how ./fw installs it, where CI runs."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ SYSTEM_PROGRAMS = [
 
 
 def requirements(python: str) -> dict[str, Requirement]:
-    """The entries of the lock file for a version of Python on Linux, by canonical
-    name.
-    """
+    """The lock file's entries for a version of Python on Linux, by canonical name."""
     environment = {
         "python_full_version": f"{python}.9",
         "python_version": python,

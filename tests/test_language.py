@@ -1,5 +1,4 @@
-"""Checks the language of the project: glossary, names, docstrings, comments, messages
-and pages.
+"""Checks the language: glossary, names, docstrings, comments, messages and pages.
 
 The limits are rates per 1,000 words, because a few uses of a word such as "what" are
 good English. Words that are never needed in a technical text have no allowance.
@@ -47,9 +46,7 @@ BANNED = re.compile(
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60
 ANY_PER_1000_LINES_MAX = 2.5
-"""Most that remain are arguments of numpy functions, and objects of packages without
-types.
-"""
+"""Most that remain are numpy functions' arguments, and objects of untyped packages."""
 
 
 @cache
@@ -99,9 +96,7 @@ def pages() -> tuple[tuple[str, str], ...]:
 
 
 def messages(file: Path) -> Iterator[tuple[str, str]]:
-    """Place and text of the comments, and of the strings with several words, of a
-    module.
-    """
+    """Place and text of a module's comments, and of its strings of several words."""
     documented = {
         line
         for node in definitions(file)
@@ -163,9 +158,7 @@ def test_no_text_has_a_banned_phrase():
 
 
 def test_no_page_has_a_paragraph_twice():
-    """A superseded paragraph that remains after its replacement shares most of its
-    words.
-    """
+    """A superseded paragraph left after its replacement shares most of its words."""
     twice = []
     for name, page in pages():
         paragraphs = [text for text in page.split("\n\n") if "---" not in text]
@@ -221,9 +214,7 @@ def test_a_public_class_name_occurs_once():
 
 @cache
 def glossary() -> list[list[str]]:
-    """The cells of each row: term, definition, equivalent, Python, C and JSON and
-    command line.
-    """
+    """The cells of each row: term, definition, equivalent, and the names in code."""
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

@@ -38,9 +38,7 @@ Check = Callable[[Iterator[str]], None]
 
 @pytest.fixture
 def announced(golden: Callable[..., None]) -> Check:
-    """Return a function that compares lines with the golden text and explains how to
-    change it.
-    """
+    """Return a check of lines against the golden text, which says how to change it."""
 
     def check(lines: Iterator[str]) -> None:
         try:

@@ -1,6 +1,4 @@
-"""The checks of a release (.ci/release.py), on this repository and on faults made for
-them.
-"""
+"""The checks of a release (.ci/release.py), on this repository and planted faults."""
 
 from __future__ import annotations
 

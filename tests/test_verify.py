@@ -111,8 +111,7 @@ def test_float_models_are_within_the_tolerance_on_the_m4(
     model: str, model_path: Callable[[str], Path], deep: bool
 ):
     compiled = compile_for(load_model(model_path(model)), M4)
-    # The emulated floating point takes seconds a run: one sample of random values by
-    # default.
+    # Emulated floating point takes seconds a run: by default one random sample.
     samples = generate_samples(
         compiled.module.io.inputs, SAMPLES_DEEP if deep else SAMPLES
     ).samples
