@@ -57,9 +57,7 @@ def rows(*words: str) -> list[Mapping[str, Any]]:
 
 
 def table(head: tuple[str, ...], words: int, cells: list[tuple[str | int, ...]]) -> str:
-    """Return a Markdown table whose first `words` columns are text, the others
-    figures.
-    """
+    """Return a Markdown table with `words` columns of text, then columns of figures."""
     lines = [head, tuple("---" if n < words else "--:" for n in range(len(head)))]
     lines += [
         tuple(f"{c:,}" if isinstance(c, int) else c for c in row) for row in cells

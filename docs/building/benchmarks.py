@@ -1,5 +1,4 @@
-"""The benchmark page, from `benchmarks/budgets.csv` (Firmwright) and
-`benchmarks/peers.csv`.
+"""The benchmark page, from `budgets.csv` (Firmwright) and `peers.csv` in benchmarks/.
 
 `tests/test_bars.py` compares Firmwright's figures with QEMU and rewrites them with
 --update-golden.
@@ -39,9 +38,7 @@ CORE: Final = "cortex-m4"
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: the names of the systems, and the value of each for a model (None: no
-    value).
-    """
+    """A chart: names of systems, and each one's value for a model (None: no value)."""
 
     place: str
     title: str

@@ -15,9 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def render(pages: Path, site: Path) -> None:
-    """Render a folder of pages as HTML; raise SystemExit with Sphinx's warnings and
-    errors.
-    """
+    """Render a folder of pages as HTML; raise SystemExit if Sphinx warns or fails."""
     options = ["--quiet", "--nitpicky", "--fail-on-warning", "--keep-going"]
     command = [
         sys.executable,

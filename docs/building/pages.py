@@ -145,9 +145,7 @@ def rewritten(text: str, file: str, place: str, known: Mapping[str, str]) -> Rew
 
 
 def _highlighted(fence: re.Match[str]) -> str:
-    """Return the code block with its language only, and the name of the quoted file
-    above it.
-    """
+    """Return the code block with its language only, captioned with the quoted file."""
     first, *rest = fence[1].split() or [""]
     language = LANGUAGES.get(first, "text")
     file = next((word for word in rest if (ROOT / word).is_file()), "")
@@ -159,8 +157,6 @@ def _highlighted(fence: re.Match[str]) -> str:
 
 
 def copy_place(path: str) -> str:
-    """Return the location of a copied file; files that a browser displays keep their
-    name.
-    """
+    """Return where a copied file is; files that a browser displays keep their name."""
     shown = os.path.splitext(path)[1] in {".svg", ".png", ".html", ".json"}
     return f"source/{path}" if shown else f"source/{path}.txt"

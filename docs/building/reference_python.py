@@ -1,6 +1,4 @@
-"""The reference of the Python interface: the public names and the classes of their
-results.
-"""
+"""The reference of the Python interface: public names and classes of their results."""
 
 from __future__ import annotations
 
