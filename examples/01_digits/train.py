@@ -1,5 +1,4 @@
-"""Train the digits example and write its two TFLite files, its held-out set and its
-figures.
+"""Train the digits example; write two TFLite files, the held-out set and the figures.
 
 The data are scikit-learn's bundled 8x8 handwritten digits (1797 images, no download).
 The script writes, next to this file: digits.tflite (int8 in, int8 out),
@@ -65,9 +64,7 @@ def load_split() -> Split:
 
 
 def build_network(batch: int | None = None) -> tf.keras.Model:
-    """Convolution, two depthwise-separable blocks, pooling, a dense layer: about 3,600
-    weights.
-    """
+    """Convolution, two separable blocks, pooling, dense layer: about 3,600 weights."""
     layers = tf.keras.layers
     inputs = tf.keras.Input(shape=(8, 8, 1), batch_size=batch, name="image")
     x = layers.Conv2D(16, 3, padding="same", use_bias=False)(inputs)
@@ -85,9 +82,7 @@ def build_network(batch: int | None = None) -> tf.keras.Model:
 
 
 def augment(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shift each image by at most one pixel in each direction and add a little
-    noise.
-    """
+    """Shift each image by at most one pixel in each direction and add some noise."""
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     rows, columns = rng.choice(3, size=(2, len(images)), p=(0.15, 0.7, 0.15))
     moved = np.stack(
@@ -101,9 +96,7 @@ def augment(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def train(network: tf.keras.Model, split: Split, epochs: int) -> None:
-    """Adam with a cosine-decayed rate; fresh augmentation each epoch from one seeded
-    generator.
-    """
+    """Train with Adam, a cosine-decayed rate and fresh augmentation in each epoch."""
     batch = 32
     steps = epochs * (-(-len(split.train_images) // batch))
     rate = tf.keras.optimizers.schedules.CosineDecay(4e-3, steps)
@@ -121,9 +114,7 @@ def train(network: tf.keras.Model, split: Split, epochs: int) -> None:
 
 
 def convert(network: tf.keras.Model, calibration: np.ndarray | None) -> bytes:
-    """Convert to a TFLite flatbuffer of batch 1: int8 with calibration images,
-    otherwise float32.
-    """
+    """Convert to TFLite of batch 1: int8 with calibration images, otherwise float32."""
     single = build_network(batch=1)
     single.set_weights(network.get_weights())
     converter = tf.lite.TFLiteConverter.from_keras_model(single)
@@ -166,8 +157,9 @@ def with_short_names(model: bytes) -> bytes:
 
 
 def reference_interpreter(model: bytes) -> tf.lite.Interpreter:
-    """Return an interpreter with the reference kernels, whose results the firmware
-    equals bit for bit.
+    """Return an interpreter with the reference kernels.
+
+    The firmware equals its results bit for bit.
     """
     interpreter = tf.lite.Interpreter(
         model_content=model,

@@ -1,13 +1,12 @@
-"""The model file: TFLM's signal operators, a history of their features, a small
-network.
+"""The model file: TFLM's signal operators, a history of features, a small network.
 
 `build` takes quantized layers (none for the features only) and returns a .tflite file
 with one input, the 320 samples of a hop. The history is a variable, so a run needs only
 new samples.
 
-    samples -> frame -> window -> scale -> spectrum -> energy -> mel bank -> root ->
-        less noise -> gain -> logarithm -> int8 -> history of 24 -> dense, relu -> dense
-        -> softmax
+    samples -> frame -> window -> scale -> spectrum -> energy -> mel bank -> root
+        -> less noise -> gain -> logarithm -> int8 -> history of 24
+        -> dense, relu -> dense -> softmax
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """An int8 layer: y's scale and zero point, weights [out, in] and their scale,
-    bias.
-    """
+    """An int8 layer: weights [out, in], their scale, bias; y's scale and zero point."""
 
     weights: Table
     weight_scale: float
@@ -54,8 +51,9 @@ def hann() -> Table:
 
 
 def mel_bank() -> list[Table]:
-    """Return weights and unweights with 12 bits, and each band's first bin, first
-    weight and width.
+    """Return weights and unweights with 12 bits, and the places of the bands.
+
+    A band has a first bin, a first weight and a width.
     """
 
     def mel(hz: Any) -> Any:
@@ -77,9 +75,7 @@ def mel_bank() -> list[Table]:
 
 
 def gain_table() -> Table:
-    """Return (noise + 80)^-0.95 in TFLM's PCAN format: a value and two steps per bit
-    width.
-    """
+    """Return (noise + 80)^-0.95 in TFLM's PCAN format: value and steps by bit width."""
 
     def gain(noise: float) -> float:
         level = noise / (1 << (SMOOTHING_BITS - CORRECTION_BITS))

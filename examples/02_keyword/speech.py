@@ -1,5 +1,4 @@
-"""Two synthetic keywords with noise between them, and .wav files of 16 kHz, 16 bits,
-one channel.
+"""Two synthetic keywords, noise between them, and .wav files: 16 kHz, 16 bits, mono.
 
 "up" is a voice whose pitch rises within a third of a second, "down" one whose pitch
 falls; strength, pitch, length and noise vary with the seed.

@@ -1,5 +1,4 @@
-"""Train the keyword example on speech.py's keywords and write keyword.tflite next to
-this file.
+"""Train on the keywords of speech.py and write keyword.tflite next to this file.
 
 TFLM runs the model's own front end to compute the features. The two dense layers are
 trained in numpy, seeded, and quantized to int8.

@@ -29,9 +29,7 @@ EPOCHS, EPOCHS_QAT = 60, 8
 
 
 class Rounding(nn.Module):
-    """Rounding of an activation to int8; its scale follows the values seen in
-    training.
-    """
+    """Rounding of an activation to int8; its scale follows the values in training."""
 
     scale: Tensor
     zero_point: Tensor
@@ -92,9 +90,7 @@ class Layer(nn.Module):
 
 
 class Digits(nn.Module):
-    """A convolution, two depthwise-separable blocks, a mean over the image, a dense
-    layer.
-    """
+    """A convolution, two separable blocks, a mean over the image, a dense layer."""
 
     def __init__(self) -> None:
         super().__init__()

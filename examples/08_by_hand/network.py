@@ -1,5 +1,4 @@
-"""A network without a framework: a filter with state, then a classifier; compiled and
-verified.
+"""A network without a framework, compiled and verified: a filter, then a classifier.
 
     python examples/08_by_hand/network.py [--board mps2-an386]
 
@@ -18,9 +17,7 @@ from firmwright.graph_builder import GraphBuilder
 
 
 def network() -> fw.Model:
-    """Smooth eight readings over time, y = previous y / 2 + x / 2, and classify
-    them.
-    """
+    """Smooth eight readings over time, y = previous y / 2 + x / 2; classify them."""
     rng = np.random.default_rng(8)
     g = GraphBuilder("smooth")
     x = g.input("x", (1, 8), scale=0.1)

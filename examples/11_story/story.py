@@ -1,5 +1,4 @@
-"""Build story.onnx, one step of the story model with 260 K parameters, and words.h, its
-tokens.
+"""Build story.onnx, a step of the 260 K-parameter story model, and words.h, its tokens.
 
 A run takes a token and its position and returns the most likely next token. The weights
 are those of llama2.c (github.com/karpathy/llama2.c), as int8; the cache of keys and
@@ -26,9 +25,7 @@ EPSILON = 1e-5
 START = 1
 """The token before a story."""
 MARGIN = 1.1
-"""The range of the cache, relative to the keys and values of the story that calibrates
-it.
-"""
+"""The cache's range, relative to the keys and values of the calibration story."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +94,7 @@ def rotate(x: Array, angles: Array) -> Array:
 
 
 def tell_story(model: Checkpoint, steps: int) -> tuple[list[int], Array]:
-    """Return the likeliest tokens, and the keys and values [layer, position, 2,
-    channel].
-    """
+    """Return likeliest tokens, and keys and values [layer, position, 2, channel]."""
     t, size, group = model.tensors, model.head_size, model.heads // model.kv_heads
     cache = np.zeros((model.layers, steps, 2, model.kv_heads * size), np.float32)
     token, tokens, angles = START, [], model.angles()
@@ -134,9 +129,7 @@ def tell_story(model: Checkpoint, steps: int) -> tuple[list[int], Array]:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The int8 quantization of keys or values: a scale and a zero point for each
-    channel.
-    """
+    """The int8 quantization of keys or values: scale and zero point by channel."""
 
     scales: Array
     points: Array
@@ -181,9 +174,7 @@ class Graph:
         return name
 
     def product(self, x: str, weights: Array, name: str) -> str:
-        """Multiply by weights [outputs, inputs]; quantize both to 8 bits, x when it
-        runs.
-        """
+        """Multiply by weights [outputs, inputs]; both take 8 bits, x when it runs."""
         if self.is_float:
             return self.node(
                 "MatMul", [x, self.constant(f"{name}.weights", weights.T)], name
@@ -224,9 +215,7 @@ class Graph:
         return self.node("DequantizeLinear", operands, f"{name}.real", axis=2)
 
     def cached(self, x: str, scaling: Scaling, name: str) -> str:
-        """Return all rows so far of keys or values x, of which the state keeps 8
-        bits.
-        """
+        """Return all rows so far of keys or values x, kept with 8 bits in the state."""
         row = self.node(
             "QuantizeLinear", [x, *self._scaling(scaling, name)], f"{name}.row", axis=2
         )

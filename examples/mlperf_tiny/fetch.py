@@ -1,5 +1,4 @@
-"""Download the nine MLPerf Tiny reference models that the larger tests and the
-benchmark use.
+"""Download the nine MLPerf Tiny reference models of the larger tests and the benchmark.
 
 The files go to a folder (default: models/ next to this script) under the names
 that the tests expect. A file is stored only if its SHA-256 is the recorded
