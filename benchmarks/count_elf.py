@@ -1,6 +1,5 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Count one call of a function of a bare-metal image in QEMU, for a point of
-silicon.csv.
+"""Count one call of a function of a bare-metal image in QEMU, for silicon.csv.
 
     python benchmarks/count_elf.py IMAGE.elf --flash 5:8:1024:256:0:0:0 -o POINT.csv.gz
 

@@ -1,9 +1,10 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Write the models of a calibration as points of silicon.csv.
+r"""Write the models of a calibration as points of silicon.csv.
 
-    firmwright calibrate kws.tflite vww.tflite --board B --port P --json >
-    calibration.json python benchmarks/silicon_points.py calibration.json kws.tflite
-    vww.tflite --board B
+    firmwright calibrate kws.tflite vww.tflite --board B --port P --json \
+        > calibration.json
+    python benchmarks/silicon_points.py calibration.json kws.tflite vww.tflite \
+        --board B
 
 Counts the same kernels in QEMU. Writes silicon/NAME.csv.gz, and appends rows to
 silicon.csv, in the folder of this script or in --output. Settings and source are for
