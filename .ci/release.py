@@ -1,5 +1,4 @@
-"""Check a release: version, changelog, contents of wheel and sdist, reproducible
-builds.
+"""Check a release: version, changelog, wheel and sdist, reproducible builds.
 
     python .ci/release.py           check the last commit, print the tag's text
     python .ci/release.py -o dist   keep wheel, sdist and SHA-256 sums there
@@ -149,9 +148,7 @@ def check_citation(citation: str, version: str) -> list[str]:
 
 
 def tag_text(release: Release) -> str:
-    """Return the annotation of a release's tag: a subject, and the section as plain
-    text.
-    """
+    """Return the annotation of a release's tag: a subject and the section as text."""
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", release.text)
     text = re.sub(r"^### (.*)$", r"\1:", text, flags=re.MULTILINE)
     return f"Firmwright {release.version}\n\n{text}\n"
@@ -210,9 +207,7 @@ def check_sdist(path: Path, tracked: set[str], version: str) -> list[str]:
 
 
 def build(source: Path, target: Path, epoch: str) -> dict[str, str]:
-    """Build wheel and sdist of the folder `source`; return their SHA-256 sums by
-    name.
-    """
+    """Build wheel and sdist of folder `source`; return their SHA-256 sums by name."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     command = (sys.executable, "-m", "hatchling", "build", "-d", str(target))
     run(*command, cwd=source, environment=environment)
@@ -229,9 +224,7 @@ def export_commit(root: Path, folder: Path) -> None:
 
 
 def check_builds(root: Path, work: Path, version: str) -> list[str]:
-    """Build twice, in `work/one` and `work/two`; return the problems of the
-    archives.
-    """
+    """Build twice, in `work/one` and `work/two`; return problems of the archives."""
     epoch = run("git", "log", "-1", "--format=%ct", cwd=root)
     sums = []
     for name in ("one", "two"):
