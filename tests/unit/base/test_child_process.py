@@ -1,6 +1,4 @@
-"""The end of child processes on every system; tests/security has the rest of this
-module.
-"""
+"""Child processes end on every system; tests/security has the rest of this module."""
 
 from __future__ import annotations
 

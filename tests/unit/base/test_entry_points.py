@@ -1,6 +1,4 @@
-"""Entry points that packages offer are found once, and again when the import path
-changes.
-"""
+"""Entry points of packages are found once, and again when the import path changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What an entry point must be for the doors of the compiler, and what two of them may
-define.
-"""
+"""What an entry point must be for the compiler's doors, and what two may define."""
 
 from __future__ import annotations
 

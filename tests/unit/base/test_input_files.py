@@ -1,6 +1,4 @@
-"""Files that a user or a project names: devices, pipes and unusable paths end in a
-message.
-"""
+"""Named input files: devices, pipes and unusable paths end in a message."""
 
 import os
 from pathlib import Path

@@ -60,9 +60,7 @@ def test_without_user_ids_the_user_name_becomes_a_file_name(
 
 
 def test_every_text_file_is_written_with_the_same_line_ends_everywhere() -> None:
-    """Check that text files are opened with `newline`, since Windows translates line
-    ends.
-    """
+    """Check that text files are opened with `newline`: Windows translates line ends."""
     missing = [
         f"{file.relative_to(PACKAGE)}:{node.lineno}"
         for file in sorted(PACKAGE.rglob("*.py"))
@@ -84,9 +82,7 @@ def writes_text(call: ast.Call) -> bool:
 
 
 def test_posix_modules_are_not_imported_with_the_package() -> None:
-    """Import the command line and all device modules without POSIX modules, as on
-    Windows.
-    """
+    """Import the command line and device modules without POSIX ones, as on Windows."""
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
     others = (
         "import multiprocessing, serial, subprocess, sys\n"  # they know their systems

@@ -1,6 +1,4 @@
-"""Requantization against an independent implementation with exact integers and
-fractions.
-"""
+"""Requantization against independent exact arithmetic on integers and fractions."""
 
 import math
 from fractions import Fraction
@@ -104,8 +102,7 @@ def test_the_power_of_two_division_rounds_halves_away(x: int, exponent: int) -> 
 
 
 def test_the_roundings_differ_where_two_halves_meet() -> None:
-    # 3 * 2^-2 * 0.5: the high product 1.5 goes to 2 and then to 1; rounded once 0.375
-    # is 0.
+    # 3 * 2^-2 * 0.5: the high product 1.5 goes to 2, then to 1; rounded once it is 0.
     once = multiply_by_quantized_multiplier(3, 1 << 30, -2, Rounding.ONCE)
     twice = multiply_by_quantized_multiplier(3, 1 << 30, -2, Rounding.TWICE)
     assert (int(once), int(twice)) == (0, 1)

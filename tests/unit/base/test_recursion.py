@@ -1,6 +1,4 @@
-"""Deep recursion works, and C functions still stop at the limit before the stack
-overflows.
-"""
+"""Deep recursion works, and C functions still stop before the stack overflows."""
 
 import json
 import sys

@@ -1,6 +1,4 @@
-"""Coded weights are decoded exactly, in Python and by the decoder in the generated
-C.
-"""
+"""Coded weights are decoded exactly, in Python and by the decoder in generated C."""
 
 from __future__ import annotations
 
