@@ -1,6 +1,4 @@
-"""All boards of the project load; malformed files are rejected with the expected
-message.
-"""
+"""All boards of the project load; malformed files fail with the expected message."""
 
 from pathlib import Path
 from types import ModuleType
