@@ -13,9 +13,7 @@ MULTIPLY = "    multiply(inputs->input_1, outputs->output_1);\n"
 
 @pytest.fixture(scope="session")
 def twice() -> Callable[..., SourceTree]:
-    """`twice()` is the model's tree; `twice(before)` does C statements before it
-    multiplies.
-    """
+    """`twice()` is the model's tree; `twice(before)` runs C statements first."""
 
     def tree(before: str = "") -> SourceTree:
         files: dict[str, str | bytes] = {

@@ -27,9 +27,7 @@ BOARDS = [
 
 
 def crc32_of_the_boot_rom(data: bytes) -> int:
-    """Polynomial 0x04C11DB7, from all ones, most significant bit first, nothing
-    inverted.
-    """
+    """Polynomial 0x04C11DB7, from all ones, high bit first, nothing inverted."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte << 24

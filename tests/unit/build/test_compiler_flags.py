@@ -56,9 +56,7 @@ int main(void)
     return 0;
 }
 """
-"""Both halves of each word are added, as by the portable form of SMLAD: 36 times
--128.
-"""
+"""Both halves of each word are added, as by SMLAD's portable form: 36 times -128."""
 
 
 @pytest.mark.parametrize(

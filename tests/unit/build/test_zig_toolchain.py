@@ -1,6 +1,4 @@
-"""Zig as a toolchain: which core it is told, what it makes, and what is said where it
-is absent.
-"""
+"""Zig as a toolchain: the core it builds for, its products, the message if absent."""
 
 from __future__ import annotations
 
