@@ -1,6 +1,4 @@
-"""Order of calls: never worse than the file's, optimal on small graphs, independent of
-names.
-"""
+"""Call order: no worse than the file's, optimal on small graphs, blind to names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The knapsack of flash over calls compared with enumeration, and the default
-budget.
-"""
+"""The knapsack of flash over calls compared with enumeration; the default budget."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
 
 
 def offer(name: str, *rows: tuple[int, int, int]) -> CallCandidates:
-    """Return a call with weights of 1000 bytes; rows are (instructions, constants,
-    code).
-    """
+    """Return a call with 1000 bytes of weights; rows: instructions, constants, code."""
     weights = Value("w", TensorType((1000,), INT8), f"{name}/weights")
     y = Value(name, TensorType((1,), INT8))
     kernel = tir.PrimFunc(name, (), tir.Seq(()))

@@ -1,6 +1,4 @@
-"""The smallest image within a time and the fastest within bytes; calls that share
-code.
-"""
+"""The smallest image within a time, the fastest within bytes; calls sharing code."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
 
 
 def offers(*calls: tuple[tuple[str, int, int, int], ...]) -> CandidatesPerCall:
-    """Return calls with candidates (name of the code, instructions, constants,
-    code).
-    """
+    """Return calls with candidates (name of code, instructions, constants, code)."""
     return [
         (
             Call("relu", (), ()),

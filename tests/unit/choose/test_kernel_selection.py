@@ -165,9 +165,7 @@ def test_lean_kernels_are_chosen_for_a_small_pool(digits: IRModule) -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("goal", OPTIMIZE_GOALS)
 def test_a_streamed_input_is_read_by_one_segment_only(goal: str) -> None:
-    """The first network reads its input in an operator without rows, the second in two
-    calls.
-    """
+    """One network's input has a reader without rows, the other's has two readers."""
     options = Options(target="c", optimize=goal, stream_input_rows=True)
     with pytest.raises(UsageError, match="cannot be computed row by row together"):
         compile_model(random_network(1), options)

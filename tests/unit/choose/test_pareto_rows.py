@@ -1,6 +1,4 @@
-"""Every row of `compile --pareto` is the program that `--ram` with its bytes compiles
-to.
-"""
+"""Every row of `compile --pareto` is the program compiled by `--ram` with its bytes."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ PUBLIC = (
 
 
 def predicted(module: IRModule) -> int:
-    """Predict the instructions of a lowered module, also of the rows that segments
-    move.
-    """
+    """Predict a lowered module's instructions, also of rows that segments move."""
     total, main = 0, module.entry
     assert isinstance(main, tir.PrimFunc)
     for (_, callee), times in count_kernel_calls(main.body).items():

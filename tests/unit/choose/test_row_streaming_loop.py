@@ -1,6 +1,4 @@
-"""Row-streamed segments of random networks: planned and interpreted, equal to the
-graph.
-"""
+"""Row-streamed segments of random networks run as planned and equal the graph."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ class Net:
     def conv(
         self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0
     ) -> Value:
-        """Add a convolution with a random window; with `same` it preserves rows and
-        columns.
-        """
+        """Add a convolution with a random window; `same` preserves rows and columns."""
         cost, height = x.type.shape[3], x.type.shape[1]
         rows = 3 if same else self.rng.randint(1, min(5, height))
         stride = 1 if same else self.rng.choice((1, 1, 2))
@@ -249,9 +245,7 @@ def test_a_pool_may_leave_out_the_last_row() -> None:
 
 
 def _squeezed_twice(seed: int) -> IRModule:
-    """Return a model in which a narrow tensor is widened, scaled by channel means, and
-    narrowed.
-    """
+    """Return a model that widens a tensor, scales by channel means and narrows it."""
     net = Net(seed)
     net.x = Value("x", TensorType((1, 12, WIDTH, 4), INT8, net._scale()))
     wide = net.conv(net.x, same=True, channels=32)

@@ -21,9 +21,7 @@ def _simulate(
     stages: Sequence[RowStage],
     tensors: dict[str, StreamedTensor],
 ) -> list[int]:
-    """Run the plan on row numbers; return the number of rows that each stage
-    computed.
-    """
+    """Run the plan on row numbers; return how many rows each stage computed."""
     remaining: dict[str, list[int | None]] = {
         name: [None] * k.rows for name, k in plan.row_buffers.items()
     }
@@ -86,9 +84,7 @@ def _height(height: int, rows: RowWindow, after: int) -> int:
 def _random_stages(
     rng: random.Random, band: int
 ) -> tuple[list[RowStage], dict[str, StreamedTensor]]:
-    """Return a chain of windows with residual additions; heights are multiples of
-    `band`.
-    """
+    """Return a chain of windows with residual adds; heights are multiples of `band`."""
     tensors = {"x": StreamedTensor(rng.randint(1, 30), ROW_BYTES, True)}
     stages: list[RowStage] = []
     name = "x"
