@@ -105,9 +105,7 @@ def test_erase_and_debug_print_their_commands(fw):
 
 
 def test_monitor_shows_output_and_escapes_binary_data(fw):
-    """The simulated board repeats its output, since output before the port is open is
-    lost.
-    """
+    """The simulated board repeats output that is lost before the port is open."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def talk() -> None:

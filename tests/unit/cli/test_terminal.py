@@ -1,6 +1,4 @@
-"""What terminals see: colors, tables in 80 columns, progress, and the shell's
-completion.
-"""
+"""What terminals see: colors, tables in 80 columns, progress, shell completion."""
 
 import io
 import logging

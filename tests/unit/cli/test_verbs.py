@@ -50,8 +50,7 @@ def test_inspect_shows_tensors_operators_and_cost(fw, digits_path: Path):
 def test_inspect_shows_what_is_unsupported_and_why(
     fw, tmp_path: Path, digits_path: Path
 ):
-    # MAX_POOL_2D (17) becomes RANK (110): the container stays sound, the meaning is
-    # gone.
+    # MAX_POOL_2D (17) becomes RANK (110): the container is sound, the meaning is gone.
     data = bytearray(digits_path.read_bytes())
     place = _operator_code(data, 17)
     data[place] = 110
@@ -70,9 +69,7 @@ def test_inspect_shows_what_is_unsupported_and_why(
 
 
 def _operator_code(data: bytearray, code: int) -> int:
-    """Return the offset of the operator code in the file, the first field of its
-    OperatorCode.
-    """
+    """Return the file offset of the operator code, the first field of OperatorCode."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.Model.GetRootAsModel(bytes(data), 0)
