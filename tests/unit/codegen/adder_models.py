@@ -87,9 +87,7 @@ def _replace_call(node: Any, call: tir.PrimFuncCall) -> Any:
 def program(
     tmp_path: Path, tree: SourceTree, main: str, *flags: str, given: str = ""
 ) -> str:
-    """Compiles the model with a C main under gcc with ASan and UBSan; what it
-    prints.
-    """
+    """Compile the model with a C main under gcc, ASan and UBSan; return its output."""
     tree.write(tmp_path)
     (tmp_path / "main.c").write_text(main)
     sources = [

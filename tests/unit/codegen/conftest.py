@@ -1,6 +1,4 @@
-"""Small planned modules, written by hand, and a way to compile and call what is
-emitted.
-"""
+"""Small planned modules, written by hand, and a way to compile and call their C."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ BUILDS = (
 def module_of_kernel(
     builder: Builder, *, name: str = "m", zero_point: int = 0, **attrs: Any
 ) -> IRModule:
-    """A module whose main calls one kernel; its in and out parameters are the
-    model's.
-    """
+    """A module whose main calls one kernel; its parameters are the model's."""
     kernel = builder.build(op=builder.name, **attrs)
     placed: list[tuple[tir.Buffer, int]] = []
     offset = 0
@@ -130,9 +126,7 @@ class Compiled:
 
 
 class Library:
-    """A library whose functions have the names of the header, not those of their
-    symbols.
-    """
+    """A library whose functions have the header's names, not those of their symbols."""
 
     def __init__(self, library: Any, header: str) -> None:
         self._library, self._symbols = library, symbols_of(header)
@@ -192,9 +186,7 @@ def run_in_pool(
 def run_kernel(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., list[dict[str, np.ndarray]]]:
-    """`run_kernel(builder, inputs, intrinsics)`: outputs under each compiler, all
-    equal.
-    """
+    """`run_kernel(builder, inputs, intrinsics)`: all compilers' outputs, all equal."""
 
     def run(
         builder: Builder,

@@ -34,9 +34,7 @@ VECTORS = "qemu-riscv32-virt-v"
 def write_model(
     module: IRModule, requires: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Write a model with every intrinsic that requires an instruction set; return its C
-    file.
-    """
+    """Write a model of an instruction set's intrinsics; return its C file."""
     original = function_printer.print_kernels
 
     def print_kernels(context, *functions) -> str:

@@ -29,9 +29,7 @@ def negation() -> tir.PrimFunc:
 
 
 def main_of(*places: tuple[int, int]) -> tir.PrimFunc:
-    """Return a main that calls the kernel once per place, the pool offsets of x and
-    y.
-    """
+    """Return a main that calls the kernel once per place: pool offsets of x and y."""
     placed: list[tuple[tir.Buffer, int]] = []
     calls = []
     for op, (x, y) in enumerate(places):

@@ -1,6 +1,4 @@
-"""Expressions in C compute what the interpreter does, without undefined behaviour or a
-warning.
-"""
+"""Expressions in C match the interpreter, without undefined behaviour or a warning."""
 
 from __future__ import annotations
 

@@ -89,9 +89,7 @@ int main(void)
 
 
 def linked(folder: Path, header: Path, *flags: str) -> str:
-    """Compile CALL with `header` and the model of `folder`; return what the linker
-    reports.
-    """
+    """Compile CALL with `header` and the model of `folder`; return linker messages."""
     (folder / "main.cc").write_text(CALL)
     library = [
         GCC,

@@ -53,9 +53,7 @@ def test_helpers_of_the_header_quantize_as_the_runtimes(
 
 
 def quantized(reals: np.ndarray, numerics: str) -> np.ndarray:
-    """What LiteRT's QUANTIZE or ONNX Runtime computes; the scale is 0.5, the zero point
-    -3.
-    """
+    """What LiteRT's QUANTIZE or ONNX Runtime computes; scale 0.5, zero point -3."""
     if numerics == "litert":
         x = TensorType(reals.shape, FLOAT32)
         y = TensorType(reals.shape, INT8, Quantization((0.5,), (-3,)))

@@ -1,6 +1,4 @@
-"""Statements: registers, windows, loops, intrinsics; text where it matters, numbers
-throughout.
-"""
+"""Statements: registers, windows, loops, intrinsics; by numbers, and some by text."""
 
 from __future__ import annotations
 
