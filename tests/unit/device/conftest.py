@@ -23,9 +23,7 @@ Build = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def tiny_firmware(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """`tiny_firmware("TINY_IN_PLACE", "FWR_PROFILE=1")` is the path of that host
-    firmware.
-    """
+    """`tiny_firmware("TINY_IN_PLACE", "FWR_PROFILE=1")` is a host firmware's path."""
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler for this machine")

@@ -1,6 +1,4 @@
-"""The counting plugin declares a version of QEMU's plugin interface that its QEMU
-supports.
-"""
+"""The counting plugin declares an interface version that its QEMU supports."""
 
 import subprocess
 from collections.abc import Sequence
@@ -62,9 +60,7 @@ int main(int count, char **arguments)
 def test_the_plugin_declares_a_version_that_the_loading_qemu_supports(
     emulator: str, lowest: int, highest: int, functions: Sequence[str], tmp_path: Path
 ):
-    """The loader exports what that QEMU's qemu-plugin.h declares, and reads the version
-    like it.
-    """
+    """The loader exports that QEMU's functions and reads the version as it does."""
     stubs = "".join(
         f"void qemu_plugin_{name}(void) {{}}\n" for name in (*USED, *functions)
     )

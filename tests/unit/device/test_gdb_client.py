@@ -1,6 +1,4 @@
-"""Flashing over a GDB stub: for real into QEMU started empty, and into a stub that has
-flash.
-"""
+"""Flashing over a GDB stub: into an empty QEMU, and into a stub that has flash."""
 
 import re
 import socket
@@ -88,9 +86,7 @@ def _wait_for_server(path: Path) -> None:
 
 @dataclass
 class Stub:
-    """A debug probe's server: flash that must be erased and takes the flash packets
-    alone.
-    """
+    """A debug probe's server: flash needs an erase and takes flash packets alone."""
 
     flash: bytearray = field(default_factory=lambda: bytearray(0x1000))
     commands: list[bytes] = field(default_factory=list)

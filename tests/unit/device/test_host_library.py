@@ -1,6 +1,4 @@
-"""The model's C in this process: what its interface promises, over every way to link
-and bind.
-"""
+"""The model's C in this process: its interface, over every way to link and bind."""
 
 import os
 import signal

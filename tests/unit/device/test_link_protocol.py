@@ -1,6 +1,4 @@
-"""The link's bytes: stuffing, frames, a reader that garbage cannot confuse, and
-payloads.
-"""
+"""The link's bytes: stuffing, frames, payloads, and a reader that resists garbage."""
 
 import struct
 

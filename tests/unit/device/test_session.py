@@ -1,6 +1,4 @@
-"""Sessions with the tiny firmware as a host process: right results, refusals, and when
-it dies.
-"""
+"""Sessions with the tiny firmware as a host process: results, refusals, its death."""
 
 import os
 import signal
@@ -218,9 +216,7 @@ def test_taps_of_an_image_without_probes_are_refused(tiny_firmware: Build) -> No
 
 
 def test_a_hello_of_another_host_aborts_a_batch_of_runs(tiny_firmware: Build) -> None:
-    """A host that asked for a thousand years of runs and vanished does not keep the
-    next one.
-    """
+    """A vanished host's thousand years of runs do not block the next host."""
     transport = ProcessTransport([tiny_firmware()])
     left = Session(transport)
     request = run_request(0xFFFFFFFF, checksums=False)
@@ -353,9 +349,7 @@ time.sleep(60)
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and is more than a zombie that nobody has reaped
-    yet.
-    """
+    """Whether the process exists and is more than a zombie not reaped yet."""
     try:
         return (
             Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -17,9 +17,7 @@ pytestmark = pytest.mark.host_c
 
 
 class CountingRuns:
-    """Runs sessions over a bad line and checks that no run is lost, doubled or
-    wrong.
-    """
+    """Runs sessions over a bad line; checks that no run is lost, doubled or wrong."""
 
     def __init__(self, program: Path, rates: FaultRates, seed: int) -> None:
         self.line = FaultyTransport(ProcessTransport([program]), rates, seed)
@@ -75,9 +73,7 @@ def test_a_hopeless_line_is_a_timeout(tiny_firmware: Build) -> None:
 
 
 class FrameRepeater:
-    """Sends every frame three times and an old one in between; puts garbage before
-    all.
-    """
+    """Sends every frame three times, an old one in between, and garbage before all."""
 
     def __init__(self, inner: ProcessTransport) -> None:
         self._inner = inner

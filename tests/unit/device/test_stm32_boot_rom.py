@@ -26,9 +26,7 @@ class HungUpError(Exception):
 
 @dataclass
 class Chip:
-    """Flash behind a boot ROM. Writes to what was not erased leave rubbish, as in real
-    flash.
-    """
+    """Flash behind a boot ROM; as in reality, writes without an erase leave rubbish."""
 
     line: int
     extended: bool = True
