@@ -1,6 +1,4 @@
-"""Access checking: a correct plan has no reports, and an error of one byte is
-reported.
-"""
+"""Access checking: a correct plan gives no report, an error of one byte gives one."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def test_overlap_by_one_byte_is_reported_with_both_buffers(
 
 
 def wrong_plans(library: CheckedLibrary) -> Iterator[tuple[str, list[RelocatedBuffer]]]:
-    """Each buffer that has another just below or above it, moved into that one by a
-    byte.
-    """
+    """Each buffer with another right below or above it, moved into that by a byte."""
     assert library.compiled.module.plan is not None
     for each in library.moved:
         for other in library.moved:
@@ -119,9 +115,7 @@ def test_out_of_bounds_access_is_caught_at_the_byte(on_m4: CheckedLibrary) -> No
 
 
 def test_read_of_an_unwritten_byte_is_caught(on_m4: CheckedLibrary) -> None:
-    """The caller's input counts as written: with another one named so, the real one is
-    not.
-    """
+    """The caller's input counts as written, but not under another buffer's name."""
     inputs = on_m4.compiled.module.io.inputs
     swapped = {inputs[0].buffer: "digit", "digit": inputs[0].buffer}
     moved = [replace(m, name=swapped.get(m.name, m.name)) for m in on_m4.moved]

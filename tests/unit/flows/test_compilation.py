@@ -1,6 +1,4 @@
-"""Options: given ones take precedence over the module's; those used by a pass are
-fixed.
-"""
+"""Options: given ones override the module's; those used by a pass are fixed."""
 
 from dataclasses import fields, replace
 from pathlib import Path

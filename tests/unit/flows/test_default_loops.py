@@ -1,6 +1,4 @@
-"""Elementwise operators have schedules on every core: none of these is a default
-loop.
-"""
+"""Elementwise operators have schedules on every core: none is a default loop."""
 
 from __future__ import annotations
 

@@ -12,9 +12,7 @@ YES = tir.IntImm(1, INT32)
 
 
 def seq(*parts: tir.Stmt | str) -> tir.Stmt:
-    """Return a sequence in which a text is a call, and its operator the code of the
-    letter.
-    """
+    """Return a sequence in which a text is a call, its operator the letter's code."""
     calls = (
         p if not isinstance(p, str) else tir.PrimFuncCall(p, (), op=ord(p))
         for p in parts

@@ -78,9 +78,7 @@ def test_crash_is_reported_with_operator_and_line(
 
 
 def with_statement(compiled: Compilation, statement: str, operator: int) -> Compilation:
-    """The same with a statement at the beginning of an operator, where the pools are in
-    reach.
-    """
+    """The same with a statement at an operator's start, where pools are in reach."""
     files = dict(compiled.tree.files)
     text = str(files["model/digits.c"])
     at = text.index("\n", text.index(f"DIGITS_PROBE({operator}, 0")) + 1

@@ -1,6 +1,4 @@
-"""Images in a cache: one build for equal projects, safe for two at once, bounded in
-size.
-"""
+"""Images in a cache: one build for equal projects, safe for two at once, bounded."""
 
 import json
 import os
@@ -92,9 +90,7 @@ def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache of two builds and two objects of 1,000 bytes; the last of each is in
-    use.
-    """
+    """A cache of two builds and two objects of 1,000 bytes, of each the last in use."""
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
     for number, name in enumerate(
         ("builds/a", "objects/AB/b", "builds/c", "objects/AB/d")

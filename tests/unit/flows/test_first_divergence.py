@@ -1,6 +1,4 @@
-"""A defect planted in one operator's C is found on the device: which, how many values,
-how much.
-"""
+"""A defect planted in an operator's C is found on the device, with its extent."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def test_row_streamed_operators_are_compared(digits_path: Path) -> None:
 
 
 def two_convolutions(folder: Path) -> Path:
-    """Convolutions of floats with a relu between: their channels are moved to the
-    end.
-    """
+    """Convolutions of floats with a relu between: channels are moved to the end."""
     rng = np.random.default_rng(0)
     weights = {"w1": (4, 3, 3, 3), "w2": (2, 4, 3, 3)}
     path = folder / "two.onnx"

@@ -107,9 +107,7 @@ def test_missing_tool_error_has_install_hint(
 def test_read_back_contents_are_compared(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script replaces the tool and reads back the value of an environment
-    variable.
-    """
+    """A script replaces the tool and reads back an environment variable's value."""
     reads = f'case "$1" in read) cat {tmp_path}/chip > "$2";; *) {SAYS["st-flash"]};; esac\n'
     put_tool(tmp_path, "st-flash", reads, monkeypatch)
     plan = plan_flashing(load_board("bluepill-f103"), image)

@@ -1,6 +1,4 @@
-"""Real values are quantized as the model's own runtime does; integers are taken as they
-are.
-"""
+"""Real values are quantized as the model's own runtime does; integers are kept."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def quantized_input(dtype: str, scale: float, zero_point: int, *shape: int) -> I
 
 
 def real_values(scale: float, count: int) -> np.ndarray:
-    """Return random values, ties, neighbours of ties, and values far outside of any
-    range.
-    """
+    """Return random values, ties, neighbours of ties, and values far out of range."""
     rng = np.random.default_rng(count)
     step = np.float32(scale)
     ties = (np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)) * step

@@ -1,6 +1,4 @@
-"""Exact counts: they add up, and agree with the board's own counter to its
-resolution.
-"""
+"""Exact counts add up, and agree with the board's counter to its resolution."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -166,9 +164,7 @@ def compilation_of(body: tir.Stmt) -> SimpleNamespace:
 
 
 def branch(*names: str) -> SimpleNamespace:
-    """Return an if on a value, whose branches call these kernels, after a call on a
-    device.
-    """
+    """Return an if whose branches call these kernels, after a call on a device."""
     test = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (tir.IntImm(0, INDEX),))
     a, b = (tir.PrimFuncCall(name, (), op=op) for op, name in enumerate(names))
     other = tir.PrimFuncCall("other", (), op=2, device="npu0", phase="start")

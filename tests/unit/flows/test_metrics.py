@@ -1,6 +1,4 @@
-"""The figures are right where they can be counted, and equal scikit-learn's if it is
-installed.
-"""
+"""Figures are right where countable, and equal scikit-learn's if it is installed."""
 
 import numpy as np
 import pytest

@@ -78,9 +78,7 @@ def test_every_case_of_an_operator_passes_on_the_host():
     "op", ["conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv"]
 )
 def test_the_cases_have_one_scale_and_scales_of_channels(op: str) -> None:
-    """A backend that reads the scales of channels where there is one passed without
-    such cases.
-    """
+    """Without these cases, a backend passed that expects one scale per channel."""
     scales = {
         len(weights.scales) > 1
         for case in conformance_cases(op)

@@ -26,9 +26,7 @@ from firmwright.pipeline import Compilation
 
 
 class OneCommand:
-    """A vendor's: the model and the runtime by one call of the C compiler, for this
-    machine.
-    """
+    """A vendor's: model and runtime by one call of this machine's C compiler."""
 
     def __init__(self) -> None:
         self.line: ProcessTransport | None = None

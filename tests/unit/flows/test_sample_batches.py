@@ -1,6 +1,4 @@
-"""Arrays by name or by position become samples; anything else is an error that lists
-both.
-"""
+"""Arrays by name or position become samples; errors for others list both."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Bounds are never below counts, neither in total nor for an instruction, and close to
-them.
-"""
+"""Bounds are never below counts, in total or per instruction, and close to them."""
 
 import subprocess
 from collections.abc import Callable

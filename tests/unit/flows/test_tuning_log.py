@@ -1,6 +1,4 @@
-"""A log is read whatever became of it, and a module goes on with the log it was started
-with.
-"""
+"""A log is read whatever became of it, and a module goes on with its first log."""
 
 from __future__ import annotations
 

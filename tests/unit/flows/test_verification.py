@@ -1,6 +1,4 @@
-"""A verdict: exact, different with the place named, or recorded by a runtime that is
-known.
-"""
+"""A verdict: exact, different with the place named, or recorded by a known runtime."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -40,9 +38,7 @@ def digits(digits_path: Path) -> Compilation:
 
 
 def damaged(path: Path, constant: str) -> Compilation:
-    """The model with one weight tensor negated, which still claims to come from the
-    same file.
-    """
+    """The model with one weight tensor negated, which still names the same file."""
     model = load_model(path)
     table = dict(model.module.constants)
     old = table[constant]
@@ -148,9 +144,7 @@ def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], 
 
 
 class PicklingExecutor(Executor):
-    """Sends tasks and results through pickle, as a cluster does; the last one ends
-    first.
-    """
+    """Sends tasks and results through pickle like a cluster; the last ends first."""
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any]
