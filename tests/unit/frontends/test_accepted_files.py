@@ -1,6 +1,4 @@
-"""Files that the reference runtimes run despite odd content: our results equal
-theirs.
-"""
+"""Files that the reference runtimes run despite odd content: our results are equal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Files that are not models, have wrong offsets or are truncated: one error in bounded
-time.
-"""
+"""Non-models, wrong offsets and truncated files: one error in bounded time."""
 
 import struct
 import tracemalloc
