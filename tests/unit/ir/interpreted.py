@@ -52,9 +52,7 @@ TABLE = {item.name: item for item in (SMLAD, DOT4, FILL4)}
 
 
 def run(b: Builder, both: bool = True, **args: Any) -> None:
-    """Interpret the function that `b` built in lanes and check that serial execution
-    agrees.
-    """
+    """Interpret the function that `b` built in lanes; check that serial runs agree."""
     func = b.build()
     copies = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()}
     interpret(func, args, TABLE, constants=b.constants)

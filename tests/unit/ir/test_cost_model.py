@@ -67,9 +67,7 @@ def test_conditions_of_two_loops_multiply():
 
 
 def test_a_branch_whose_tests_are_known_or_made_before_is_free():
-    """As for windows at a border: one column in range, then the next one of the same
-    row.
-    """
+    """As for windows at a border: one column in range, then the next of its row."""
     row = tir.Binary("lt", I, number(4))
 
     def within(limit: int) -> tir.If:

@@ -41,8 +41,8 @@ def test_a_data_dependent_row_is_read_where_its_view_starts() -> None:
     at = tir.Binary("mul", tir.Cast(INT64, tir.BufferLoad(x, (INDEX,))), number(4))
     stored = loop(tir.BufferStore(y, (INDEX, j), tir.BufferLoad(row, (j,))), j, 4)
     body = loop(tir.DeclBuffer(row, tir.AccessPtr(table, at, 4, "r"), stored))
-    # Row i is written over x[4 i ..] before x[i + 1] is read: y must lie 4 (N - 2) + 3
-    # below.
+    # Row i is written over x[4 i ..] before x[i + 1] is read:
+    # y must lie 4 (N - 2) + 3 below.
     spans = find_offset_constraints(
         kernel(body, tir.Param(table, "const"), x=x, y=y), "x", "y"
     )
@@ -77,8 +77,8 @@ def test_reading_back_the_output_adds_no_constraint() -> None:
         b.store(y, [i], 0)
         with b.for_("j", 4) as j:
             b.store(y, [i], b.load(y, [i]) + b.load(x, [i, j]))
-    # y[i] is written before x[i, 0 .. 3] are read; y above x by up to 4 N - N is not
-    # safe.
+    # y[i] is written before x[i, 0 .. 3] are read:
+    # y above x by up to 4 N - N is not safe.
     spans = find_offset_constraints(b.build(op="sums"), "x", "y")
     assert spans == (OffsetConstraint("x", "y", -1, 4 * N),)
 

@@ -178,9 +178,7 @@ def test_unsigned_arithmetic_wraps() -> None:
 
 
 def pool_main(x_offset: int, y_offset: int) -> tir.PrimFunc:
-    """Return a planned main that doubles the 8 bytes at one pool offset into another
-    place.
-    """
+    """Return a planned main that doubles 8 bytes from one pool offset to another."""
     pool = tir.Buffer("sram", UINT8, (32,), scope="pool")
     x, y = tir.Buffer("x", INT8, (8,)), tir.Buffer("y", INT8, (8,))
     body = tir.DeclBuffer(

@@ -1,6 +1,4 @@
-"""Tests of the interpreter: which loops run as lanes, and their equivalence to serial
-loops.
-"""
+"""Tests of the interpreter: which loops run as lanes, equivalent to serial loops."""
 
 from collections.abc import Callable
 from typing import Any
@@ -243,9 +241,7 @@ def test_lanes_beyond_the_limit_run_in_chunks() -> None:
 
 
 def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]:
-    """Return a GEMM with four pixels by two channels in registers over a packed
-    column.
-    """
+    """Return a GEMM over a packed column: four pixels by two channels in registers."""
     rng = np.random.default_rng(5)
     weights = rng.integers(-127, 128, (channels // 2, depth // 2, 2, 2)).astype(
         np.int16
@@ -315,8 +311,9 @@ def test_statement_intrinsics_update_registers_and_write_through_pointers() -> N
 
 
 def scratch_kernel(carried: bool) -> tir.PrimFunc:
-    """Return a kernel with scratch as a parameter; with `carried`, iterations read each
-    other's.
+    """Return a kernel with scratch as a parameter.
+
+    With `carried`, iterations read each other's.
     """
     b = Builder("f")
     x, y = (

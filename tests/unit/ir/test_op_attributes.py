@@ -1,6 +1,4 @@
-"""Attributes of operators: one class for each family, read from text and printed by its
-fields.
-"""
+"""Attributes of operators: a class per family, read from text, printed by fields."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""Tests of module text: every module round-trips, and every malformed text is a located
-error.
-"""
+"""Tests of module text: modules round-trip, and malformed texts are located errors."""
 
 from __future__ import annotations
 
@@ -223,9 +221,7 @@ SCALAR = tir.Buffer("op", FLOAT32, ())
 
 
 def random_expr(rng: random.Random, depth: int) -> tir.Expr:
-    """Return a random tree, well typed or not, since text must preserve invalid
-    trees.
-    """
+    """Return a random tree, well typed or not: text must preserve invalid trees."""
     dtype = rng.choice(DTYPES)
     if depth == 0 or rng.random() < 0.15:
         leaves: list[tir.Expr] = [

@@ -1,6 +1,4 @@
-"""Tests of traversal and rewriting: order, identity of unchanged nodes,
-substitution.
-"""
+"""Traversal and rewriting: order, identity of unchanged nodes, substitution."""
 
 from dataclasses import replace
 

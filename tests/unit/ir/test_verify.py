@@ -1,6 +1,4 @@
-"""Verifier tests that text cannot express: trees that are invalid in themselves, and
-limits.
-"""
+"""Verifier tests that text cannot express: trees invalid in themselves, and limits."""
 
 from __future__ import annotations
 

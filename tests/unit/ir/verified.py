@@ -1,6 +1,4 @@
-"""Verification of single functions, which the package verifies as parts of modules
-only.
-"""
+"""Verification of single functions; the package verifies them in modules only."""
 
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
