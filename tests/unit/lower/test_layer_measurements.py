@@ -1,6 +1,4 @@
-"""Tests of measurements as costs: the best measured kernel comes first, stale ones are
-ignored.
-"""
+"""Measurements as costs: the best measured kernel is first, stale ones are ignored."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests of lowering: candidates sorted by cost, and one report of all unsupported
-calls.
-"""
+"""Tests of lowering: candidates sorted by cost, one report of unsupported calls."""
 
 from __future__ import annotations
 
@@ -88,9 +86,7 @@ def test_all_unsupported_calls_are_reported_at_once(digits: IRModule) -> None:
 
 
 def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
-    """A schedule for fast memory applies only to the call whose input is assigned
-    there.
-    """
+    """A schedule for fast memory applies only to a call whose input is there."""
 
     def configs(call: OpCall) -> list[ScheduleConfig]:
         return [NO_CONFIG] if call.input_scope(0) == "fast" else []
