@@ -1,6 +1,4 @@
-"""Fixtures that build single calls, run their default lowering and query the
-oracles.
-"""
+"""Fixtures that build single calls, run their default lowering and query oracles."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ Array = NDArray[np.generic]
 
 @pytest.fixture
 def kind() -> Callable[..., TensorType]:
-    """Return a function that builds a tensor type, quantized if scale and zero point
-    are given.
-    """
+    """Return a function that builds a tensor type, quantized if given a scale."""
 
     def make(
         shape: Sequence[int], name: str, scale: float | None = None, zero_point: int = 0
@@ -48,9 +44,7 @@ def kind() -> Callable[..., TensorType]:
 
 @pytest.fixture
 def make_call() -> Callable[..., OpCall]:
-    """Return a function that builds a call; `constants` maps input positions to
-    arrays.
-    """
+    """Return a builder of calls; `constants` maps input positions to arrays."""
 
     def make(
         op: str,
@@ -80,9 +74,7 @@ def make_call() -> Callable[..., OpCall]:
 
 @pytest.fixture
 def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
-    """Return a function that runs the default lowering of a call on its variable
-    inputs.
-    """
+    """Return a function that runs a call's default lowering on its variable inputs."""
 
     def run(call: OpCall, variable: Sequence[Array]) -> Array:
         kernel = Kernel("kernel", call)

@@ -1,6 +1,4 @@
-"""Requantization by one rounding multiply-high, and by tables, against
-base/quant.py.
-"""
+"""Requantization by one rounding multiply-high and tables, against base/quant.py."""
 
 from __future__ import annotations
 

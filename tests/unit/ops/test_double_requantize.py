@@ -1,6 +1,4 @@
-"""Multipliers that round once agree with the product in double for all sums of a
-layer.
-"""
+"""Multipliers that round once agree with a product in double for a layer's sums."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Portable C of the integer intrinsics compared with their numpy meaning at edge
-values.
-"""
+"""Portable C of the integer intrinsics against their numpy meaning at edge values."""
 
 from __future__ import annotations
 
@@ -143,9 +141,7 @@ def test_rounding_multiply_high_in_c_equals_the_rounding_of_two_steps(
 
 @pytest.mark.host_c
 def test_requantization_in_float32_in_c_equals_numpy(tmp_path: Path) -> None:
-    """Draw multipliers of 24 bits, marked as odd, and sums that are ties or next to
-    ties.
-    """
+    """Draw 24-bit multipliers, marked as odd, and sums that are ties or near ties."""
     rng = np.random.Generator(np.random.PCG64(4))
     multiplier = rng.integers(1 << 23, 1 << 24, 3000) << 7
     multiplier[::5] = 1 << 30

@@ -1,6 +1,4 @@
-"""Fixed-point softmax: its table, its limits and rows longer than the definition allows
-for.
-"""
+"""Fixed-point softmax: its table, its limits and rows longer than it allows for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The functions that write kernels state the type of the builder that they are
-given.
-"""
+"""The functions that write kernels state the type of the builder they are given."""
 
 from __future__ import annotations
 
