@@ -1,6 +1,4 @@
-"""metadata.json has the documented keys, counts shared data once, and is
-deterministic.
-"""
+"""metadata.json has the documented keys, counts shared data once, is deterministic."""
 
 from __future__ import annotations
 
