@@ -1,6 +1,4 @@
-"""Packages of backends as a user installs them: a site-packages folder, without
-network.
-"""
+"""Packages of backends as a user installs them: a site-packages folder, offline."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Regions of backends that write one file, symbol or intrinsic with different
-content.
-"""
+"""Regions of backends that write the same file, symbol or intrinsic differently."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ LOOP = "for (int i = 0; i < 12; ++i) y[i] = {function}f(x[i]);"
 
 
 class Writer(Backend):
-    """Writes one C function per region, in the file and with the symbol that a test
-    chooses.
-    """
+    """Writes one C function per region, with the file and symbol of a test's choice."""
 
     name = "writer"
 

@@ -1,6 +1,4 @@
-"""Devices in branches, loops and called graphs: places, copies, results, rejected
-requests.
-"""
+"""Devices in branches, loops and called graphs: places, copies, results, errors."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def branches(
 def loop(
     body: str, *, results: str = "%v, %k", after: str = relu("y", "r")
 ) -> IRModule:
-    """Return a loop of `n` rounds with the variables `v` and `k`, which starts at
-    `x`.
-    """
+    """Return a loop of `n` rounds with variables `v` and `k` that starts at `x`."""
     params = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
     return net(
         f"graph @main(%n: i32[1], %x: {KIND}) -> (%y) {{\n"
@@ -181,9 +177,7 @@ def places(done: Compilation) -> dict[str, set[str]]:
 
 
 def everything() -> IRModule:
-    """Return a model with an engine's operators, also in an if, a loop and a
-    function.
-    """
+    """Return a model with an engine's operators, also in an if, loop and function."""
     state = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
     return net(
         f"graph @main(%c: bool[1], %n: i32[1], %x: {KIND}) -> (%y, %s) {{\n"

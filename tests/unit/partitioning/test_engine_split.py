@@ -1,6 +1,4 @@
-"""One operator over an accelerator and the cores: parts, shares, results, planted
-defects.
-"""
+"""One operator over accelerator and cores: parts, shares, results, planted defects."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ TARGET = "vanilla -macs-per-cycle=1"
 
 
 def network(*, rows: int = 20, dense: bool = False) -> IRModule:
-    """Return relu, a convolution `y` on `rows` x 8 x 8, and optionally a dense layer
-    `z`.
-    """
+    """Return relu, convolution `y` on `rows` x 8 x 8, and optional dense layer `z`."""
     rng = np.random.Generator(np.random.PCG64(5))
     g = GraphBuilder("net")
     at = {"scale": 12.0, "zero_point": -2}
@@ -280,9 +276,7 @@ def test_wait_that_is_too_late_is_found() -> None:
     wait, copy = steps["vanilla0", "wait"], steps["dma1", "start"]
 
     def later(node: Node) -> Node | None:
-        """Exchange the wait for the accelerator with the start of the copy of its
-        part.
-        """
+        """Swap the wait for the accelerator and the start of its part's copy."""
         return copy if node == wait else wait if node == copy else None
 
     found = diagnose_async_calls(changed(done, later), done.module.functions)

@@ -1,6 +1,4 @@
-"""Partitions in several steps: each keeps the earlier ones and assigns what is still
-open.
-"""
+"""Partitions in several steps: each keeps earlier ones and assigns what is open."""
 
 from __future__ import annotations
 

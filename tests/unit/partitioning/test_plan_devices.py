@@ -1,6 +1,4 @@
-"""Devices and scopes: visible pools, the fewest copies, private constants,
-contradictions.
-"""
+"""Devices and scopes: visible pools, fewest copies, private constants, conflicts."""
 
 from __future__ import annotations
 

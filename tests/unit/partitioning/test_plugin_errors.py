@@ -1,6 +1,4 @@
-"""Exceptions in backends are errors of the backend: hook, function, file and exit
-status.
-"""
+"""Exceptions in backends are the backend's errors: hook, function, file and status."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Lowered modules compile to the same bytes where the plug-ins of their backends are
-missing.
-"""
+"""Lowered modules compile to the same bytes without their backends' plug-ins."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ LOWERED = ("relay-to-tir", "usmp")
 def saved(
     model: Model, folder: Path, **given: object
 ) -> tuple[dict[str, Path], dict[str, object]]:
-    """Compile, save the module after each pass, and return the files by pass and the
-    project.
-    """
+    """Compile, saving after each pass; return the files by pass and the project."""
     paths: dict[str, Path] = {}
 
     def watch(name: str, module: IRModule) -> None:

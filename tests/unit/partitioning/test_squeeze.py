@@ -109,9 +109,7 @@ def test_models_of_one_firmware_share_a_backends_folder():
 
 
 def compiled_elsewhere(source: bytes, archive: str) -> bytes:
-    """Compile a region like a vendor's compiler: to an object, or an archive with
-    it.
-    """
+    """Compile a region as a vendor's compiler does: to an object or an archive."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "it.c").write_bytes(source)

@@ -48,9 +48,7 @@ def test_function_hook_is_called_once_for_equal_functions():
 
 
 def test_equal_functions_in_other_memory_have_kernels_of_their_own() -> None:
-    """A hook may generate other code by memory scope; three sums differ in the scopes
-    alone.
-    """
+    """A hook may generate code by memory scope; three sums differ in scopes alone."""
     seen: list[tuple[str, ...]] = []
 
     def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:

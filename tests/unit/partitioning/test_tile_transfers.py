@@ -36,9 +36,7 @@ BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 
 
 def chain(*operators: str, rows: int = 16) -> IRModule:
-    """Return a chain of operators on `rows` x 8 x 8; each "conv2d" has its own
-    weights.
-    """
+    """Return an operator chain on `rows` x 8 x 8; each "conv2d" has its own weights."""
     rng = np.random.Generator(np.random.PCG64(5))
     constants: dict[str, Constant] = {}
     lines = []
@@ -82,9 +80,7 @@ def compiled(module: IRModule, **given: object) -> Compilation:
 
 
 def steps(done: Compilation) -> list[str]:
-    """Return the devices that start (s), wait for (w) or execute (-) each call of a
-    run.
-    """
+    """Return which devices start (s), await (w) or execute (-) each call of a run."""
     marks = {"start": "s", "wait": "w", "call": "-"}
     return [f"{marks[call.phase]}{call.device or 'cpu0'}" for call in run_calls(done)]
 
@@ -280,9 +276,7 @@ def test_a_wait_that_is_too_late_is_found_by_verifier_and_trace() -> None:
     tiled = on_board()
 
     def later(node: Node) -> Node | None:
-        """Move the first wait for a tile after the start of the engine that reads
-        it.
-        """
+        """Move a tile's first wait after the start of the engine that reads it."""
         if not isinstance(node, tir.Seq):
             return None
         phases = [
