@@ -1,6 +1,4 @@
-"""Tests of pool assignment: every use carries the pool, and invalid requests are
-reported.
-"""
+"""Tests of pool assignment: every use has its pool; invalid requests are reported."""
 
 from __future__ import annotations
 

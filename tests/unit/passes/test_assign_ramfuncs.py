@@ -1,6 +1,4 @@
-"""Functions in RAM: those with the most time per byte of code, as far as there is
-room.
-"""
+"""Functions in RAM: those with the most time per byte of code, while there is room."""
 
 from dataclasses import replace
 

@@ -1,6 +1,4 @@
-"""Biases move into float convolutions and activations behind max pools, with the same
-results.
-"""
+"""Biases move into float convolutions, activations behind max pools; results stay."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ OPS = op_table()
 
 
 def row_network(bias: str, shift: str) -> IRModule:
-    """Return a one-dimensional convolution as TFLite stores it: the bias is added
-    behind it.
-    """
+    """Return a one-dimensional convolution as in TFLite, its bias added behind it."""
     return parse_module(
         f"""\
 const @w = f32[2,1,3,2] [0.5, -0.25, 1.0, 0.125, -1.5, 0.75, 0.1, 0.2, 0.3, -0.4, 0.5, 0.6]

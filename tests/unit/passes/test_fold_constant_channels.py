@@ -16,9 +16,7 @@ from firmwright.passes.graph.fold_constant_channels import PASS
 
 OPS = op_table()
 ZERO, FULL = -1_000_000, 1_000_000
-"""Biases with which a layer returns its lower clamp, the zero point, and its upper
-clamp.
-"""
+"""Biases with which a layer returns its lower clamp, zero point and upper clamp."""
 
 
 class Network(GraphBuilder):
@@ -79,9 +77,7 @@ class Network(GraphBuilder):
 
 
 def channels_left(module: IRModule) -> list[int]:
-    """Compare the values before and after; return the channels of the values with
-    fewer.
-    """
+    """Check that values stay equal; return the channel counts of those with fewer."""
     folded = PASS(module)
     assert diagnose_graph(folded.entry, folded, OPS) == []
     live = dict(folded.results.live_channels)

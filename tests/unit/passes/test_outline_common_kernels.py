@@ -60,9 +60,7 @@ func @k{number}(in x: {shape} align(4), out y: {shape} align(4)) index(i32)
 
 
 def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IRModule:
-    """Return a module with one kernel per shape; each reads the buffer of the one
-    before.
-    """
+    """Return a module with a kernel per shape, each reading the buffer before it."""
     kernels = [kernel(n, *shape, body) for n, shape in enumerate(shapes)]
     constants = [
         f"const @k{n}.w = i32[{w}] {list(range(n + 1, n + 1 + w))}"
@@ -199,9 +197,7 @@ def test_the_goal_limits_the_slowdown_of_sharing(goal: str) -> None:
 
 
 def test_a_group_is_split_by_its_most_used_number() -> None:
-    """The width occurs in every index; if it is expensive, kernels of one width share
-    code.
-    """
+    """The width is in every index; if expensive, kernels of one width share code."""
     found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")
 
     def dear(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:

@@ -1,6 +1,4 @@
-"""Tests that pipeline, target selection, modules and documentation agree with the pass
-catalog.
-"""
+"""Pipeline, target selection, modules and documentation agree with the pass catalog."""
 
 from __future__ import annotations
 

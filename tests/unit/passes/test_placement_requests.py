@@ -1,6 +1,4 @@
-"""Requests for the place of a tensor: recorded once, kept by every pass, or an
-error.
-"""
+"""Requests for a tensor's place: recorded once, kept by every pass, or an error."""
 
 from __future__ import annotations
 

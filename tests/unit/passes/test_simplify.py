@@ -1,6 +1,4 @@
-"""Tests of `simplify` and `narrow_indices`: random expressions keep their values;
-single rules.
-"""
+"""`simplify` and `narrow_indices`: random expressions keep values; single rules."""
 
 from collections.abc import Callable
 
@@ -188,9 +186,7 @@ def test_loops_of_one_iteration_and_lets_of_a_variable_disappear() -> None:
 
 
 def test_a_store_of_the_value_that_is_there_disappears() -> None:
-    """A C compiler warns of `acc0 = acc0`, as depthwise columns outside of the input
-    gave it.
-    """
+    """A C compiler warns of `acc0 = acc0`, from depthwise columns outside the input."""
     acc = tir.Buffer("acc", INT32, (2,), scope="reg")
     first, second = tir.IntImm(0, INT64), tir.IntImm(1, INT64)
     same = tir.BufferStore(acc, (first,), tir.BufferLoad(acc, (first,)))

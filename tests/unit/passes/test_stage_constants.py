@@ -1,6 +1,4 @@
-"""Tests of constant staging: each step gets its constants, and running copies are not
-disturbed.
-"""
+"""Constant staging: each step gets its constants; running copies are not disturbed."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ def ro(scope: str, size_bytes: int | None = None, name: str = "away") -> PoolInf
 
 
 def in_order(module: IRModule) -> list[str]:
-    """Return calls and loads of the AOT main in order; a load is named by its staging
-    buffer.
-    """
+    """Return the AOT main's calls and loads in order; a load by its staging buffer."""
     found = []
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -109,9 +105,7 @@ def in_order(module: IRModule) -> list[str]:
 
 
 def executed(module: IRModule, x: np.ndarray) -> np.ndarray:
-    """Return the result of the planned module in a pool with random initial
-    contents.
-    """
+    """Return the planned module's result in a pool with random initial contents."""
     module = plan_memory(module, "greedy_by_size")
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -193,8 +187,8 @@ def test_a_staging_buffer_is_live_from_its_load_to_its_step(
     made = plan_memory(net(ro("async")), "greedy_by_size").plan
     assert made is not None
     live = {buffer.name: buffer.live for buffer in made.buffers}
-    # 0 start, 1 wait, 2 first, 3 start, 4 plain, 5 wait, 6 start, 7 and 8 the loop, 9
-    # wait, 10
+    # 0 start, 1 wait, 2 first, 3 start, 4 plain, 5 wait, 6 start, 7 and 8 the loop,
+    # 9 wait, 10 second
     spans = {
         name: [(r.first, r.end) for r in live[name]]
         for name in live

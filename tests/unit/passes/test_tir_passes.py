@@ -1,6 +1,4 @@
-"""Tests of TIR passes: they preserve semantics, identity of unchanged modules and
-determinism.
-"""
+"""Tests of TIR passes: they preserve semantics, unchanged modules and determinism."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -81,9 +79,7 @@ def test_indices_become_32_bit_and_wide_values_stay() -> None:
 def kernel(
     name: str, seed: int, zero_point: int, channels: int = 6, row: bool = True
 ) -> Builder:
-    """Return a requantized pointwise convolution: an unrolled schedule with a packed
-    column.
-    """
+    """Return a requantized pointwise convolution, unrolled, with a packed column."""
     rng = np.random.default_rng(seed)
     b = Builder(name, Span("m.tflite", 0, seed, name))
     x = b.buffer_param("x", INT8, (6, 4), "in")
@@ -112,9 +108,7 @@ def kernel(
 
 
 def chain(specs: list[tuple[int, int]]) -> IRModule:
-    """Return a module whose main runs kernels of one shape in sequence, as (seed, zero
-    point).
-    """
+    """Return a module whose main runs kernels of one shape, each (seed, zero point)."""
     functions: dict[str, tir.PrimFunc] = {}
     constants: dict[str, Constant] = {}
     buffers = [
