@@ -1,6 +1,4 @@
-"""The page is complete, self-contained and escaped, and works in a browser without
-errors.
-"""
+"""The page is complete, self-contained, escaped, and free of errors in a browser."""
 
 import json
 import re
@@ -79,9 +77,7 @@ window.addEventListener("load", () => {
 
 
 class Tags(HTMLParser):
-    """Checks that tags are closed in order; collects the URLs that a browser would
-    fetch.
-    """
+    """Checks that tags close in order; collects the URLs that a browser would fetch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""The drawing: a rectangle for each life of each buffer, to scale, for paper and for a
-page.
-"""
+"""The drawing: a rectangle per life of each buffer, to scale, for paper and page."""
 
 import re
 import xml.etree.ElementTree as ET
