@@ -119,9 +119,7 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
 
 
 def _random_row(seed: int, *, depthwise: bool) -> OpCall:
-    """A convolution of one output row, padded horizontally only, as in row
-    streaming.
-    """
+    """A convolution of one output row, padded horizontally, as in row streaming."""
     rng = np.random.Generator(np.random.PCG64([seed, depthwise, 1]))
     size = (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
     stride = int(rng.integers(1, 3))
@@ -159,9 +157,7 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
 
 
 def _narrow_depthwise(width: int, size: int, rows: int = 3) -> OpCall:
-    """Windows of `rows` x `size` over an input of width `width`, with as many outputs
-    as inputs.
-    """
+    """Windows of `rows` x `size` on inputs of width `width`, with as many outputs."""
     rng = np.random.Generator(np.random.PCG64([width, size, 9]))
     sides = same_padding(width, size, 1, 1)
     quantization = Quantization((0.01, 0.02, 0.004), (0, 0, 0), 3)

@@ -25,9 +25,7 @@ def relu_layer(
     padding: tuple[int, int, int, int],
     **attrs: Any,
 ) -> OpCall:
-    """Return a layer with an input of `shape` and scale 0.02; outputs are those of
-    `scales`.
-    """
+    """Return a layer on `shape` with scale 0.02 and one output for each of `scales`."""
     outputs, window = len(scales), weights.shape[1:3]
     sides = (
         (shape[k] + padding[2 * k] + padding[2 * k + 1] - window[k]) // stride[k] + 1

@@ -27,9 +27,7 @@ def layer(
     stride: int,
     padding: tuple[int, int, int, int],
 ) -> OpCall:
-    """A layer with channels of very different scales, and some dead or nearly dead
-    ones.
-    """
+    """A layer with channels of very different scales, some dead or nearly dead."""
     rng, channels = np.random.default_rng(seed), shape[2]
     scales = tuple(
         float(np.float32(s)) for s in rng.choice([1e-3, 1e-2, 0.1], channels)

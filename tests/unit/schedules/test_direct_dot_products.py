@@ -37,9 +37,7 @@ def layer(
     numerics: NumericsProfile,
     **attrs: Attr,
 ) -> OpCall:
-    """Random weights, scales and zero points; int16, or int8 for every third seed if
-    supported.
-    """
+    """Random weights, scales and zero points; int16, or sometimes int8 if supported."""
     rng = np.random.default_rng(seed)
     is_wide = op != "transpose_conv" or seed % 3 != 0
     kind, sums = (INT16, INT64) if is_wide else (INT8, INT32)

@@ -39,9 +39,7 @@ def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:
 
 
 def random_call(op: str, seed: int) -> OpCall:
-    """Return a call on inputs of one shape, or from seed 24 on with one that is
-    broadcast.
-    """
+    """Return a call on inputs of one shape; from seed 24 on, one is broadcast."""
     rng = np.random.default_rng(seed)
     same = (
         1,

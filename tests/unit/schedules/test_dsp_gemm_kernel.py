@@ -26,9 +26,7 @@ CONVOLUTION, MATRIX, SHARED = conv2d_fully_connected.SCHEDULES
 
 
 def symmetric(call: OpCall) -> OpCall:
-    """Return the layer with weights of at most 127 in magnitude, as TFLite
-    specifies.
-    """
+    """Return the layer with weights of magnitude 127 at most, as TFLite specifies."""
     weights = np.maximum(call.constants[1].array(), -127)
     constants = (None, Constant.from_array("w", weights, INT8), *call.constants[2:])
     return replace(call, constants=constants)

@@ -1,6 +1,4 @@
-"""Float schedules produce the bits of the default loops and keep their order of
-additions.
-"""
+"""Float schedules produce the default loops' bits and keep their addition order."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ FLOAT = [
 
 
 def drawn(call: OpCall, seed: int) -> Array:
-    """Floats of both signs and very different magnitudes; sometimes all negative, or
-    all 0.
-    """
+    """Floats of both signs and very different magnitudes; or all negative, or all 0."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=call.input(0).shape) * rng.choice(
         [1e-3, 1.0, 40.0], call.input(0).shape
@@ -71,9 +67,7 @@ def floating(call: OpCall, seed: int) -> OpCall:
 
 
 def hybrid(call: OpCall, seed: int) -> OpCall:
-    """Return the layer after dynamic-range quantization, with one scale or one per
-    channel.
-    """
+    """Return the layer after dynamic-range quantization, per tensor or per channel."""
     wide = floating(call, seed)
     weights = np.maximum(call.constants[1].array(), -127 - seed % 2)
     count = len(weights) if seed % 3 else 1

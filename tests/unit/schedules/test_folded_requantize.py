@@ -1,6 +1,4 @@
-"""Applicability of folded requantization; its exactness is tested in
-test_requantize_proofs.py.
-"""
+"""Where folded requantization applies; test_requantize_proofs.py tests exactness."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""float32 logistic, tanh and softmax with exponentials in line, against double
-precision.
-"""
+"""float32 logistic, tanh and softmax with inline exponentials, against doubles."""
 
 from __future__ import annotations
 

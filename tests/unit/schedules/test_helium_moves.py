@@ -35,9 +35,7 @@ def quantized(
 
 
 def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
-    """Compare the schedule with the reference; return the names of the kernel's
-    intrinsics.
-    """
+    """Compare the schedule with the reference; return the kernel's intrinsics."""
     schedule = BY_NAME[name]
     assert schedule.configs(call)
     expected = op_table()[call.op].reference(call, arrays)

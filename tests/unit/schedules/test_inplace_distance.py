@@ -30,8 +30,8 @@ from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 # The judge walks a kernel in plain Python, marks every byte written, and records at
 # each read the offset differences for which that byte would already be overwritten: the
-# exact set of unsafe differences. The interpreter then runs kernels with overlapping
-# input and output.
+# exact set of unsafe differences. The interpreter then runs kernels whose
+# input and output overlap.
 
 SEEDS = range(6)
 OPERATORS = {
@@ -82,9 +82,7 @@ class Walk:
 
     @property
     def unsafe(self) -> set[int]:
-        """Differences for which a read comes too late; index 0 is 1 - the output's
-        size.
-        """
+        """Differences at which a read is late; index 0 is 1 - the output's size."""
         return {int(d) + 1 - len(self.written) for d in np.flatnonzero(self.lost)}
 
     def matters(self, node: tir.Stmt | tir.Expr) -> bool:
@@ -247,9 +245,7 @@ def prepared(kernel: Kernel) -> tir.PrimFunc:
 
 
 def kernels(call: OpCall) -> Iterator[Kernel]:
-    """Lower `call` by its default loops and by every schedule in every
-    configuration.
-    """
+    """Lower `call` by its default loops and by every configuration of all schedules."""
     default = Kernel("kernel", call)
     op_table()[call.op].lower(call, default)
     yield default
@@ -277,8 +273,7 @@ def sizes(func: tir.PrimFunc) -> tuple[int, int]:
 
 
 def assert_exact(func: tir.PrimFunc) -> int:
-    """Require that no unsafe difference is allowed and that the interval's ends are
-    unsafe.
+    """Require that no unsafe difference is allowed and the interval's ends are unsafe.
 
     Returns 1 if input and output may overlap.
     """
@@ -344,9 +339,7 @@ def test_distances_of_steps_are_the_hull_of_unsafe_ones() -> None:
 def one_arena(
     kernel: Kernel, func: tir.PrimFunc, difference: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel's output with overlapping and with separate input and
-    output.
-    """
+    """Return the kernel's output with input and output overlapping and separate."""
     call = kernel.call
     x_size, y_size = sizes(func)
     x_at, y_at = max(0, -difference), max(0, difference)
@@ -368,9 +361,7 @@ def one_arena(
 def closest(
     spans: tuple[OffsetConstraint[str], ...], x_size: int, y_size: int
 ) -> list[int]:
-    """Return the allowed differences at the ends of the forbidden interval and nearest
-    to zero.
-    """
+    """Return the allowed differences next to the forbidden interval and to zero."""
     allowed = [d for d in range(-y_size, x_size + 1) if allows(spans, d)]
     middle = min(allowed, key=lambda d: abs(2 * d - (x_size - y_size)))
     below = [d for d in allowed if d <= 0]

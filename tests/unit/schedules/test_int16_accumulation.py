@@ -1,6 +1,4 @@
-"""Requantization of int16 layers by the high word of a product equals its
-definition.
-"""
+"""Requantization of int16 layers by a product's high word equals its definition."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ OUTPUT = TensorType((SUMS, CHANNELS), INT16, Quantization((1.0,), (0,)))
 
 
 def factors_of(rng: np.random.Generator, low: float, spread: float) -> list[float]:
-    """Return a factor for each channel; a third of the layers has powers of two, and
-    ties.
-    """
+    """Return a factor per channel; a third of the layers has powers of two and ties."""
     exponents = rng.uniform(low, low + spread, CHANNELS)
     factors = 2.0 ** (np.rint(exponents) if rng.random() < 0.35 else exponents)
     return [float(factor) for factor in factors]

@@ -51,9 +51,7 @@ SEEDS = 14
 
 
 def as_int16(call: OpCall, seed: int) -> OpCall:
-    """Convert a layer to int16; every third bias has 32 bits, every fifth extreme
-    weights.
-    """
+    """Convert a layer to int16; a third has biases of 32 bits, a fifth extreme ones."""
     rng = np.random.default_rng(seed)
     x, y = (
         TensorType(kind.shape, INT16, Quantization((float(np.float32(scale)),), (0,)))
@@ -110,9 +108,7 @@ def test_int16_layers_match_the_reference(
 
 
 def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> OpCall:
-    """Build a layer with sums beyond 32 bits: one sign per channel, and biases of 35
-    bits.
-    """
+    """Build a layer with sums over 32 bits: one sign per channel, biases of 35 bits."""
     rng = np.random.default_rng(depth)
     shapes = {
         "fully_connected": ((3, depth), (outputs, depth)),

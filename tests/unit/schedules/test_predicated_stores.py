@@ -1,6 +1,4 @@
-"""No store before a predicated store is lost, although gcc 12.2 takes that for a whole
-one.
-"""
+"""No store before a predicated store is lost, which gcc 12.2 takes for a whole one."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def test_an_intrinsic_defines_the_macro_if_its_assembly_uses_it() -> None:
 
 @pytest.mark.qemu
 def test_a_border_that_is_filled_before_a_predicated_store_stays() -> None:
-    """The padding of ten bytes of a row band, the first three of which are stored
-    again.
-    """
+    """The padding of ten bytes of a row band, whose first three are stored again."""
     model = random_model(2801, "uint8")
     assert model is not None
     outputs = run_image(

@@ -60,9 +60,7 @@ def drawn_requant(
 def accumulators(
     rng: np.random.Generator, params: Requantization, reach: Array
 ) -> Array:
-    """Return [draws, channels]: near ties, near zero, and up to each channel's
-    bounds.
-    """
+    """Return [draws, channels]: near ties, near zero, up to each channel's bounds."""
     scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
     shape = (DRAWS // 4, len(reach))
     ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(
@@ -179,9 +177,7 @@ def test_values_beyond_the_bounds_are_not_folded(layers: range) -> None:
 
 
 def test_an_odd_accumulator_needs_only_a_right_shift(layers: range) -> None:
-    """Odd channels pass 256 times their sum; a right shift by 8 - left replaces the
-    left one.
-    """
+    """Odd channels pass 256 times their sum; a right shift replaces the left one."""
     met = 0
     for seed in layers:
         _, folded, acc = folded_layer(seed, 2)
@@ -241,9 +237,7 @@ def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) 
 
 
 def test_shifts_folded_into_int16_weights_and_bias_fit(layers: range) -> None:
-    """A sum of scaled products is the accumulator times 2^left, proven to fit 32
-    bits.
-    """
+    """A sum of scaled products is the accumulator times 2^left and fits 32 bits."""
     met = 0
     for seed in layers:
         rng = generator(seed, 5)

@@ -1,6 +1,4 @@
-"""Schedules of resize_bilinear match the reference, for weights of few and of many
-bits.
-"""
+"""Schedules of resize_bilinear match the reference, for few and many weight bits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Scalar micro-kernels: numpy meaning, portable C and assembly agree for every
-shape.
-"""
+"""Scalar micro-kernels: numpy, portable C and assembly agree for every shape."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every schedule matches the reference on random layers and rows, in every
-configuration.
-"""
+"""Every configuration of a schedule matches the reference on random layers and rows."""
 
 from __future__ import annotations
 
@@ -141,9 +139,7 @@ def test_schedules_match_the_reference_with_a_weight_zero_point(
 
 
 def as_onnx(call: OpCall, *, has_ties: bool) -> OpCall:
-    """Return `call` in ONNX Runtime's profile; scales that are powers of two give exact
-    ties.
-    """
+    """Return `call` in ONNX Runtime's profile; powers of two as scales give ties."""
 
     def kind(item):
         quant = item.quantization

@@ -1,6 +1,4 @@
-"""A schedule that does not fit a layer offers no configuration; it never rejects the
-layer.
-"""
+"""A schedule that does not fit a layer offers nothing; it never rejects the layer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Two products per multiplication, and requantization by products of 32 bits, are
-exact.
-"""
+"""Two products per multiplication and requantization by 32-bit products are exact."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ DEPTH = 61
 
 
 def operands() -> tuple[np.ndarray, ...]:
-    """Return one stream, words and totals with extreme values, and the sums of the
-    columns.
-    """
+    """Return one stream, words and totals with extreme values, and the column sums."""
     rng = np.random.default_rng(3)
     weights = rng.choice([-128, -100, -3, 0, 1, 90, 127], DEPTH)
     weights[:24] = rng.integers(-2, 3, 24)  # longer than a segment

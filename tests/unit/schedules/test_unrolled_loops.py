@@ -1,6 +1,4 @@
-"""Unrolled default loops: fewer instructions by prediction, and every iteration
-once.
-"""
+"""Unrolled default loops: fewer instructions by prediction, every iteration once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Winograd schedules match the direct convolution: borders, batches, extremes, odd
-heights.
-"""
+"""Winograd matches direct convolution: borders, batches, extremes, odd heights."""
 
 from __future__ import annotations
 
