@@ -1,6 +1,4 @@
-"""The SCons tool in a user's build: it compiles, builds, and detects when nothing
-changed.
-"""
+"""The SCons tool in a user's build: it compiles, builds, and sees what is unchanged."""
 
 import subprocess
 import sys
