@@ -28,9 +28,7 @@ PAIRS = {
 
 
 def iteration(core: str, source: str) -> float:
-    """Return the cycles of one of many executions in a loop that costs nothing
-    itself.
-    """
+    """Return the cycles of one of many executions in a loop that is itself free."""
     loop = [step.instruction for step in executed(source)]
     board = Scoreboard(core_timings()[core], loop * 9)
     board.now = 0.0

@@ -1,6 +1,4 @@
-"""Instructions are read from real lines of objdump, and cover all code of real
-images.
-"""
+"""Instructions are read from lines of objdump and cover all code of real images."""
 
 import re
 
@@ -142,8 +140,7 @@ def test_no_byte_of_the_code_of_an_image_is_missing(digits_path):
     ]
     assert symbols
     sections = read_contents(image.elf, only_code=True)
-    # Every word that is not code is a literal which code reads relative to the program
-    # counter.
+    # Every word that is not code is a literal that code reads relative to the pc.
     reads = {a: re.search(r"\[pc, #(-?\w+)\]", i.text) for a, i in found.items()}
     literals = {(a + 4 & ~3) + int(m[1], 0) for a, m in reads.items() if m}
     for symbol in symbols:

@@ -1,6 +1,4 @@
-"""Bounds of small functions, known from their loops, in the machine code of four
-cores.
-"""
+"""Bounds of small functions, known from their loops, in four cores' machine code."""
 
 import re
 import shutil
