@@ -1,6 +1,4 @@
-"""Planning problems for the planner tests: seeded random ones and chains with known
-results.
-"""
+"""Planning problems for tests: seeded random ones and chains with known results."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ GAPS = (
     (232, (6, 8)),
     (48, (6, 7)),
 )
-"""(bytes, life) of buffers for which every fixed order leaves a gap; a plan without one
-exists.
-"""
+"""(bytes, life) of buffers: every fixed order leaves a gap, another plan does not."""
 UNLIMITED = (PoolInfo("sram"),)
 Problem = tuple[
     tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...], tuple[PoolInfo, ...]
@@ -70,9 +66,7 @@ def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
 
 
 def a_random_problem(seed: int, most: int = 24) -> Problem:
-    """Return up to `most` buffers with mixed live ranges, alignments, pools, and
-    constraints.
-    """
+    """Return up to `most` buffers of mixed lives, alignments, pools and constraints."""
     rng = random.Random(seed)
     pools = rng.choice([UNLIMITED, _two_pools(rng), _two_pools(rng)])
     names = tuple(pool.name for pool in pools)
@@ -110,9 +104,7 @@ def _random_buffer(
 def _relaxed(
     rng: random.Random, conflict: OffsetConstraint[str]
 ) -> OffsetConstraint[str]:
-    """Relax one in five constraints: overlap from one side, or at multiples of a
-    period.
-    """
+    """Relax a fifth of the constraints: from one side, or to multiples of a period."""
     match rng.randrange(20):
         case 0 | 1:
             return OffsetConstraint(

@@ -71,9 +71,7 @@ def by_trying_all(
 
 
 def a_small_problem(make_buffer: Callable, seed: int) -> SmallProblem:
-    """Return up to five small buffers; half the pairs may overlap, some only
-    periodically.
-    """
+    """Return up to 5 small buffers; half the pairs may overlap, some periodically."""
     rng = random.Random(seed)
     buffers = []
     for index in range(rng.randrange(2, 6)):
@@ -127,8 +125,7 @@ def test_optimum_of_small_problems_equals_enumeration(
 def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(
     make_buffer: Callable,
 ) -> None:
-    # b must be at least 4 above c or 2 below it, and c at 6: the lowest offsets are all
-    # wrong.
+    # b must be at least 4 above c or 2 below it, and c at 6: no lowest offset is right.
     buffers = (
         make_buffer("a", 6, (0, 2)),
         make_buffer("b", 3, (1, 3), alignment=4),

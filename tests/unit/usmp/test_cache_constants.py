@@ -1,6 +1,4 @@
-"""Constants in RAM: the most profitable ones, within the budget, if speeds are
-known.
-"""
+"""Constants in RAM: the most profitable ones within the budget, if speeds are known."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Coded weights: less flash, a small buffer, the same results, and predicted
-instructions.
-"""
+"""Coded weights: less flash, a small buffer, equal results, predicted instructions."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ TARGETS = [
 
 
 def network(spread: float = 4.0) -> Model:
-    """A pointwise convolution and two dense layers, with weights of a spread, or
-    uniform ones.
-    """
+    """A pointwise convolution and two dense layers; spread or uniform weights."""
     g, rng = GraphBuilder("net"), np.random.default_rng(3)
 
     def weights(*shape: int) -> np.ndarray:

@@ -1,6 +1,4 @@
-"""Planners as a whole: every plan is validated, and chains reach their known
-results.
-"""
+"""Planners as a whole: every plan is valid, and chains reach their known results."""
 
 from __future__ import annotations
 

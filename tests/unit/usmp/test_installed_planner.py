@@ -1,6 +1,4 @@
-"""An installed package with an entry point provides a planner that models compile
-with.
-"""
+"""An installed package with an entry point provides a planner to compile with."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def chain(
     pools: tuple[PoolInfo, ...] = POOLS,
     preserve_input: bool = False,
 ) -> IRModule:
-    """Return a planned model of kernels in which every output depends on every input
-    element.
-    """
+    """Return a planned model of kernels whose outputs depend on every input element."""
     last = len(sizes) - 1
     kinds = {0: "input", last: "output"}
     lines = [
@@ -75,9 +73,7 @@ def chain(
 def run(
     modules: Sequence[IRModule], inputs: Mapping[str, Array], pool: Array
 ) -> dict[str, Array]:
-    """Execute the models of one image: inputs first, then the runs, then the
-    outputs.
-    """
+    """Execute the models of an image: inputs first, then the runs, then the outputs."""
     for module in modules:
         window(module, "input", pool)[:] = inputs[module.name]
     for module in modules:

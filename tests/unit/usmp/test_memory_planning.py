@@ -43,9 +43,7 @@ def call(
 def copy_kernel(
     name: str, scratch_bytes: int = 0, times: int = 2, **attrs: object
 ) -> tir.PrimFunc:
-    """Return a kernel that copies `times` times; repeated copies cannot run in
-    place.
-    """
+    """Return a kernel that copies `times` times; repeats cannot run in place."""
     b = Builder(name)
     x = b.buffer_param("x", INT8, (64,), "in")
     y = b.buffer_param("y", INT8, (64,), "out")

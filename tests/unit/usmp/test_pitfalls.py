@@ -63,8 +63,7 @@ def test_offset_has_the_alignment_of_its_own_buffer(
 def test_bound_ignores_constants_in_a_separate_pool(
     make_buffer: Callable, name: str
 ) -> None:
-    # 300 bytes of constants and 120 bytes of activations at different times: the bound
-    # is 420.
+    # 300 bytes of constants, 120 bytes of activations at other times: the bound is 420.
     buffers = (
         make_buffer("weights", 200, (0, 1), pools=("const",)),
         make_buffer("bias", 100, (0, 1), pools=("const",)),

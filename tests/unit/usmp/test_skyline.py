@@ -145,9 +145,7 @@ def planned(problem: PlanningProblem) -> tuple[Plan, float]:
 def solve_with_minimalloc(
     buffers: Sequence[BufferInfo], capacity: int, folder: Path
 ) -> str:
-    """Return MiniMalloc's outcome at the capacity, with its CPU seconds; at most 20
-    s.
-    """
+    """Return MiniMalloc's outcome at the capacity and its CPU seconds, at most 20."""
     executable = os.environ.get(MINIMALLOC)
     if not executable:
         return f"not measured: {MINIMALLOC} names no executable"
