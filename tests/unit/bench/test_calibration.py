@@ -1,6 +1,4 @@
-"""Calibration: the fit, the board file, and the way through a port with QEMU in place
-of a chip.
-"""
+"""Calibration: the fit, the board file, and a port with QEMU in place of a chip."""
 
 import json
 import os
@@ -27,8 +25,7 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from tests.runtime.flashed_emulator import FLASH_PROGRAM
 
-# QEMU's AN386 in place of a chip: its counter of instructions is declared as one of
-# cycles.
+# QEMU's AN386 in place of a chip: its instruction counter is declared as one of cycles.
 CHIP = """
 name = "chip"
 description = "The AN386 of QEMU in place of a chip"

@@ -25,10 +25,11 @@ from tests.conformance.candidate_counts import count_candidates, enumerate_candi
 
 BOARD = "mps2-an386"
 LOSSES = (0.04, 0.01)
-"""The cost model's error for one layer and for the model: 3.5 percent for the first
-convolution of digits, whose pixels=2 it prefers to pixels=4. The cycles of one kernel
-also differ from image to image, since gcc orders loads by the code around it (one
-depthwise kernel: 237 or 245 thousand).
+"""The cost model's error for one layer and for the model.
+
+3.5 percent is that of the first convolution of digits, whose pixels=2 it prefers to
+pixels=4. The cycles of one kernel also differ from image to image, since gcc orders
+loads by the code around it (one depthwise kernel: 237 or 245 thousand).
 """
 OTHER_LOSSES = (0.08, 0.02)
 """The same for compilers other than the one that the cost model is fitted to."""

@@ -45,8 +45,7 @@ def test_a_broken_table_is_a_clear_error(tmp_path: Path):
         read_peers(tmp_path / "absent.csv")
 
 
-# Calls root twice, of which the second executes more instructions, and ends by
-# semihosting.
+# Calls root twice, the second time with more instructions, and ends by semihosting.
 IMAGE = """
 #include <stdint.h>
 static volatile int32_t sink;
