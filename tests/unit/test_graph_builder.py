@@ -1,6 +1,4 @@
-"""Networks written by hand: what is checked as it is written, and that the result is a
-model.
-"""
+"""Networks written by hand: they are checked as written, and the result is a model."""
 
 from __future__ import annotations
 
