@@ -81,9 +81,7 @@ class SupportedTest:
 
 
 class _AnyOf(str):
-    """A string that compares equal to several operators, for the package's test
-    selection.
-    """
+    """A string equal to several operators, for the package's test selection."""
 
     __slots__ = ("ops",)
 
@@ -175,9 +173,7 @@ def import_test(test: NodeTest) -> SupportedTest | str:
 
 
 def describe_mismatch(test: NodeTest, results: Sequence[Array]) -> str:
-    """Describe the difference of the results from the expected ones; "" if there is
-    none.
-    """
+    """Describe how the results differ from the expected ones, or return ""."""
     if len(results) != len(test.outputs):
         return f"{len(results)} outputs of {len(test.outputs)}"
     for got, want in zip(results, map(np.asarray, test.outputs), strict=True):
@@ -238,9 +234,7 @@ def run_merged(
     batch: Sequence[Sequence[Mapping[str, Any]]],
     board: str,
 ) -> tuple[dict[str, Array], ...]:
-    """Run the modules as one firmware on each sample, which holds the inputs of every
-    module.
-    """
+    """Run the modules as one firmware on samples that hold all their inputs."""
     feeds = [
         {f"{k}.{name}": x for k, part in enumerate(sample) for name, x in part.items()}
         for sample in batch
@@ -251,9 +245,7 @@ def run_merged(
 
 
 def compile_module(module: IRModule, board: str) -> Compilation:
-    """Compile without the search for a run order, which cannot improve these
-    modules.
-    """
+    """Compile without a search for a run order, which cannot improve these."""
     options = {"board": board, "planner": "greedy_by_size", "optimize": "speed"}
     module = configure_module(module, load_board(board), Options(**options))
     for step in GRAPH_PASSES:

@@ -1,5 +1,4 @@
-"""ONNX Runtime within the test process, which saves a new Python for each of some 200
-models.
+"""ONNX Runtime within the test process: no new Python for each of some 200 models.
 
 tests/unit/oracle and the verification of whole models run it in its worker process.
 """

@@ -1,6 +1,4 @@
-"""Sweeps of one-node models: Firmwright's numpy reference against ONNX Runtime, with
-counts.
-"""
+"""Sweeps of one-node models: the numpy reference compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def one_node_model(
     domain: str = "",
     **attrs: Any,
 ) -> bytes:
-    """Return a model of one node: input 0 is `x`, the others are `constants` by
-    position.
-    """
+    """Return a model of one node with the inputs `x` and, by index, `constants`."""
     count = max(constants, default=0) + 1
     names = ["x", *(f"c{k}" if k in constants else "" for k in range(1, count))]
     node = helper.make_node(op, names, ["y"], domain=domain, **attrs)
@@ -103,8 +99,7 @@ def between_quantizations(
     points: tuple[int, int],
     **attrs: Any,
 ) -> bytes:
-    """Return a model of floats: quantized, dequantized, the node, quantized and
-    dequantized.
+    """Return a float model of the node between two pairs of quantize and dequantize.
 
     An int8 constant is dequantized by steps of 1/100.
     """
@@ -194,9 +189,7 @@ def import_case(case: Case) -> IRModule | str:
 
 
 def difference(expected: Array, actual: Array, tolerance: float = 0.0) -> str:
-    """Describe the difference beyond the tolerance, by default that of `verify`, or
-    return "".
-    """
+    """Describe a difference above the tolerance (0: that of `verify`), or return ""."""
     allowed = Tolerance(0.0, tolerance) if tolerance else WHOLE_MODEL
     try:
         found = compare_tensor(0, "y", expected, actual, allowed)
@@ -253,8 +246,9 @@ def compare_firmware(cases: Iterable[Case], board: str) -> Tally:
 
 
 def sweep(cases: Iterable[Case], tolerance: float = 0.0) -> Tally:
-    """Compare our result of each case with ONNX Runtime's, or with a `tolerance` of
-    their own.
+    """Compare our result of each case with ONNX Runtime's.
+
+    Without a `tolerance`, that of `verify` applies.
     """
     tally = Tally()
     for case in cases:

@@ -1,6 +1,4 @@
-"""Small ONNX models, structured like exporters' output, for the tests of the
-frontend.
-"""
+"""Small ONNX models, structured like exporters' output, for frontend tests."""
 
 from __future__ import annotations
 
@@ -124,9 +122,7 @@ def digits_net() -> bytes:
 
 
 def residual_net() -> bytes:
-    """Batch normalization, two residual blocks, one with a stride, pooling, a dense
-    layer.
-    """
+    """Batch normalization, two residual blocks (one strided), pools, a dense layer."""
     net = Net(2)
     x = net.input("image", (1, 3, 16, 16))
 
@@ -148,9 +144,7 @@ def residual_net() -> bytes:
 
 
 def mobile_net() -> bytes:
-    """Depthwise separable blocks, clips to 6, squeeze and excite, hard swish, a
-    concatenation.
-    """
+    """Depthwise separable blocks, ReLU6, squeeze-and-excite, hard swish, Concat."""
     net = Net(3)
     x = net.input("image", (1, 3, 12, 12))
     zero, six = (net.weight(np.array(v, np.float32)) for v in (0, 6))
@@ -179,9 +173,7 @@ def mobile_net() -> bytes:
 
 
 def sequence_net() -> bytes:
-    """Convolutions over time with dilation, layer normalization, attention, an arg
-    max.
-    """
+    """Dilated convolutions over time, layer normalization, attention, arg max."""
     net = Net(4)
     x = net.input("signal", (1, 4, 24))
     x = net.node("Relu", net.conv(x, 4, 8, (3,), pads=[2, 0], dilations=[1]))
@@ -201,9 +193,7 @@ def sequence_net() -> bytes:
 
 
 def quantized_net(unsigned: bool = False, channels_axis: bool = True) -> bytes:
-    """Operators between QuantizeLinear and DequantizeLinear, as quantization tools
-    write them.
-    """
+    """Operators between QuantizeLinear and DequantizeLinear, as tools write them."""
     net = Net(5)
     x = quantized_tensor(net, net.input("image", (1, 2, 10, 10)), 0.02, unsigned)
     x = quantized_conv(
@@ -312,9 +302,7 @@ def mobilenet() -> bytes:
 
 
 def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
-    """Image patches with a class token, one attention block and one feed-forward
-    block.
-    """
+    """Image patches with a class token, an attention block, a feed-forward block."""
     net = Net(12)
     depth = width // heads
 
@@ -371,9 +359,7 @@ def shuffled_net() -> bytes:
 
 
 def two_heads_net() -> bytes:
-    """Detector heads of two sizes, concatenated to one list of boxes that is split
-    again.
-    """
+    """Detector heads of two sizes, joined to one list of boxes and split again."""
     net = Net(15)
     x = net.input("image", (1, 3, 16, 16))
 

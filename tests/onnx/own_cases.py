@@ -234,9 +234,7 @@ def _of_model(name: str, data: bytes) -> NodeTest:
 def _with_outputs(
     name: str, model: Any, feeds: dict[str, Array], expected: list[Array] | None = None
 ) -> NodeTest:
-    """Make a case; `expected` replaces a missing or non-conforming reference
-    implementation.
-    """
+    """Make a case; `expected` replaces missing or wrong results of the reference."""
     outputs = expected or ReferenceEvaluator(model).run(None, feeds)
     data = bytes(model.SerializeToString())
     names, inputs = tuple(feeds), tuple(feeds.values())

@@ -1,5 +1,4 @@
-"""Random float networks, quantized between QuantizeLinear and DequantizeLinear in all
-usual ways.
+"""Random float networks in QDQ form, quantized in all usual ways.
 
 A network is calibrated by running it. Activations are int8 or uint8; weights int8 or
 uint8, with or without a zero point, with one scale or one per channel; scales any
@@ -41,9 +40,7 @@ LARGEST_EXTENT, MOST_CHANNELS = 12, 32
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant to quantize: a weight with its channel axis, or the bias of a
-    layer.
-    """
+    """A constant to quantize: a weight with its channel axis, or a layer's bias."""
 
     axis: int | None = None
     layer: tuple[str, str] | None = None
@@ -51,9 +48,7 @@ class Weight:
 
 @dataclass
 class FloatNetwork:
-    """A network that grows by random layers; every method adds one and returns its
-    result.
-    """
+    """A network of random layers; every method adds one and returns its result."""
 
     rng: np.random.Generator
     net: Net
@@ -64,9 +59,7 @@ class FloatNetwork:
     results: list[str] = field(default_factory=list)
 
     def add(self, op: str, *inputs: str, moves: bool = False, **attrs: Any) -> str:
-        """Add a node; if it `moves` values, its result may have the scale of its
-        input.
-        """
+        """Add a node; if it `moves` values, its result may share its input's scale."""
         y = str(self.net.node(op, *inputs, **attrs))
         known = {
             name: helper.make_tensor_value_info(name, 1, s)

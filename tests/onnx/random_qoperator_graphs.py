@@ -1,6 +1,4 @@
-"""Random float networks, quantized to operators such as QLinearConv by ONNX Runtime's
-own tool.
-"""
+"""Random float networks, quantized by ONNX Runtime to QLinearConv and the like."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]  # has no types
 
 
 def random_qoperator_model(seed: int, layers: int = 8) -> bytes:
-    """Return a quantized model with float inputs `INPUTS` and the results of all
-    layers.
-    """
+    """Return a quantized model with float `INPUTS` and the results of all layers."""
     rng = np.random.Generator(np.random.PCG64(seed))
     network = FloatNetwork(rng, Net(seed))
     for name, shape in INPUTS.items():

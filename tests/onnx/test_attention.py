@@ -107,9 +107,7 @@ def test_attention_matches_onnx_runtime(case: Case) -> None:
 
 
 def decoder(scales: int, rows: int = 1) -> bytes:
-    """Return a step of attention to an int8 cache of keys and values, updated at
-    `position`.
-    """
+    """Return an attention step whose int8 cache is updated at `position`."""
     net, shape = Net(opset=24), (1, KEYS, 16)
     parts = [
         net.input(name, (1, rows, n)) for name, n in (("q", 32), ("k", 16), ("v", 16))

@@ -1,6 +1,4 @@
-"""The node tests of the package `onnx` and our own: a sample by default, all with
---deep.
-"""
+"""Node tests of the package `onnx` and our own: a sample, or all with --deep."""
 
 from __future__ import annotations
 

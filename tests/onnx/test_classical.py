@@ -1,6 +1,4 @@
-"""Models of scikit-learn: trees, linear models, support vector machines; by ONNX
-Runtime.
-"""
+"""Models of scikit-learn (trees, linear, SVM) compared with ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""ONNX Runtime's own operators (com.microsoft), compared with ONNX Runtime on random
-layers.
-"""
+"""Operators of com.microsoft, compared with ONNX Runtime on random layers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""If and Loop with conditions that are known only at run time, compared with ONNX
-Runtime.
-"""
+"""If and Loop with conditions known only at run time equal ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ SHAPES = ((1, 64, 40), (3, 32, 9), (1, 10, 8), (2, 24, 5), (1, 172, 64))
 
 
 def products(rng: np.random.Generator, order: int = 1) -> bytes:
-    """Return a model with one product for each shape, every second with one weight
-    scale.
-    """
+    """Return a model of one product per shape, every second with one weight scale."""
     net, results = Net(opset=17), []
     for k, (rows, inputs, outputs) in enumerate(SHAPES):
         x = net.input(f"x{k}", (rows, inputs))

@@ -1,5 +1,4 @@
-"""Quantized operators have ONNX Runtime's integers for scales from 2^-40 to 2^40, or
-are refused.
+"""Scales from 2^-40 to 2^40 give ONNX Runtime's integers or are refused.
 
 Parameters are scalars or vectors of one element, which ONNX Runtime treats differently;
 operands may be one tensor twice.
@@ -58,9 +57,7 @@ QLINEAR = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model with inputs x0 and maybe x1 of one integer type; `name` is for
-    messages.
-    """
+    """A model named in messages, with inputs x0 and maybe x1 of one integer type."""
 
     name: str
     model: bytes
@@ -320,9 +317,7 @@ def test_a_softmax_of_any_output_scale_equals_onnx_runtime(scale: float) -> None
 @pytest.mark.parametrize("scale", [2.0**-36, 2.0**-18, 1e-5, 1 / 256])
 @pytest.mark.parametrize("op", ["Sigmoid", "Tanh"])
 def test_a_table_of_any_output_scale_equals_onnx_runtime(op: str, scale: float) -> None:
-    """ONNX Runtime's polynomials decide where a result is near the middle of two
-    steps.
-    """
+    """ONNX Runtime's polynomials decide results near the middle of two steps."""
     net = Net()
     x = net.input("x", (1, 256), TensorProto.INT8)
     real = net.node("DequantizeLinear", x, net.scalar(0.0625), net.scalar(np.int8(44)))

@@ -1,6 +1,4 @@
-"""ReduceMean and ReduceSum of integers: ONNX Runtime's float32 sums, in its order of
-additions.
-"""
+"""Integer ReduceMean and ReduceSum equal ONNX Runtime's ordered float32 sums."""
 
 from __future__ import annotations
 
@@ -114,9 +112,7 @@ def test_firmware_of_the_reductions_has_the_same_integers(board: str) -> None:
 
 
 def test_away_from_ties_the_rounded_integer_sum_is_that_of_floats(deep: bool) -> None:
-    """Check every sum of random means against both ends of the error of their float
-    sums.
-    """
+    """Check every sum of random means at both ends of the float sums' error."""
     rng, near = np.random.Generator(np.random.PCG64(8)), 0
     for _ in range(3000 if deep else 60):
         shape, axes = SHAPES[int(rng.integers(len(SHAPES)))]

@@ -1,8 +1,7 @@
-"""QDQ networks of an MLPerf Tiny submission equal ONNX Runtime: integers exactly,
-floats nearly.
+"""QDQ networks of an MLPerf Tiny submission equal ONNX Runtime.
 
-Each network has its last quantized tensor as an additional output, before its float
-softmax.
+Integers are equal exactly, floats nearly. Each network has its last quantized tensor as
+an additional output, before its float softmax.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ def quantization(model: onnx.ModelProto, node: onnx.NodeProto) -> tuple[float, i
 
 
 def with_logits(model: bytes) -> tuple[onnx.ModelProto, tuple[float, int]]:
-    """Return the model with its last quantized tensor as the second output, and the
-    input's type.
+    """Return the model with its last quantized tensor as an output, and its input type.
 
     The type consists of the scale and zero point of the first QuantizeLinear.
     """

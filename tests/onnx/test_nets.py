@@ -139,9 +139,7 @@ def test_generated_c_matches_the_references() -> None:
     ("name", "transposes"), [("digits", 0), ("residual", 1), ("mobile", 2)]
 )
 def test_no_redundant_transpose_remains(name: str, transposes: int) -> None:
-    """An image of one channel needs none; others need one at each end that is an
-    image.
-    """
+    """One-channel images need none; others need one at each end that is an image."""
     body = entry_of(optimized(imported(NETS[name]()))).body
     assert Counter(call.op for call in body)["transpose"] == transposes
 

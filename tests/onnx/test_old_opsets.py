@@ -1,6 +1,4 @@
-"""Models of opsets 7 to 12 mean what ONNX Runtime computes for the file itself, or are
-refused.
-"""
+"""Models of opsets 7 to 12 equal ONNX Runtime on the same file or are refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,9 +29,7 @@ OPSETS = range(7, 13)
 
 @dataclass(frozen=True, slots=True)
 class OldNode:
-    """A node of an older opset: its inputs are a shape (an input of the graph) or
-    constants.
-    """
+    """A node of an older opset with a graph input of `shape` and constants."""
 
     op: str
     shape: tuple[int, ...] = CUBE

@@ -1,6 +1,4 @@
-"""Quantized layers and graphs have the integers of ONNX Runtime, for all kinds of
-scales.
-"""
+"""Quantized layers and graphs equal ONNX Runtime for all kinds of scales."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ OPERATORS = (
 
 @dataclass
 class LayerMaker:
-    """Random quantized layers of one element type; a third has scales that are powers
-    of two.
-    """
+    """Random quantized layers of one type, a third with power-of-two scales."""
 
     rng: np.random.Generator
     unsigned: bool

@@ -1,6 +1,4 @@
-"""`firmwright quantize`: a float model becomes an int8 model that firmware computes
-exactly.
-"""
+"""`firmwright quantize` makes int8 models that firmware computes exactly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Integers of NaN, infinities and huge floats, which C does not define, are alike
-everywhere.
+"""Integers of NaN, infinities and huge floats, undefined in C, are alike everywhere.
 
 Quantization makes NaN the least integer, as ONNX Runtime does on x86, and saturates
 numbers beyond the range. Casts equal the reference runtimes.

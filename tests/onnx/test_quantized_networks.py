@@ -1,6 +1,4 @@
-"""A trained network, quantized in every form of ONNX Runtime's tools, equals ONNX
-Runtime.
-"""
+"""A trained network equals ONNX Runtime in every quantized form of its tools."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ def test_a_network_equals_onnx_runtime(network: Path) -> None:
 
 @pytest.mark.host_c
 def test_the_first_differing_layer_is_named(tmp_path: Path) -> None:
-    """The firmware is that of a network with another bias in the second of three
-    layers.
-    """
+    """The firmware's network has another bias in the second of three layers."""
     net = Net(3)
     x = quantized_tensor(net, net.input("image", (1, 2, 5, 5)), 0.02, False)
     for _ in range(3):

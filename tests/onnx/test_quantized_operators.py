@@ -1,6 +1,4 @@
-"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer
-operators.
-"""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 

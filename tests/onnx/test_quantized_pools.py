@@ -1,6 +1,4 @@
-"""Average pools between DequantizeLinear and QuantizeLinear equal
-QLinearAveragePool.
-"""
+"""Average pools in QDQ form equal QLinearAveragePool."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ MOST = (
 def layer(
     net: Net, x: str, shape: tuple[int, ...], steps: float, group: int = 1
 ) -> str:
-    """Add a convolution with one scale per channel, Relu, QuantizeLinear,
-    DequantizeLinear.
-    """
+    """Add a convolution with scales per channel, Relu, quantize and dequantize."""
     scales = net.weight(
         net.rng.uniform(0.2, 1.0, shape[0]).astype(np.float32) * np.float32(steps)
     )

@@ -1,6 +1,4 @@
-"""Operators with random results are refused if they matter; compilations of a file are
-equal.
-"""
+"""Random results that matter are refused; compilations of a file are equal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""RNN, GRU and LSTM with all their attributes and optional inputs equal ONNX
-Runtime.
-"""
+"""RNN, GRU and LSTM with all attributes and optional inputs equal ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -103,9 +101,7 @@ def recurrent_case(number: int) -> tuple[str, bytes, dict[str, Array]]:
 
 
 def expected(model: bytes, inputs: dict[str, Array]) -> list[Array] | None:
-    """Return ONNX Runtime's outputs; None if it refuses the model, or the state
-    grows.
-    """
+    """Return ONNX Runtime's outputs; None if it refuses or the state grows."""
     try:
         session = OnnxRuntimeSession(model, layers=False)
         outputs = list(session.run([inputs[name] for name in session.input_names]))

@@ -1,6 +1,4 @@
-"""ONNX Runtime runs the model as it is in the file; requested layers change no
-output.
-"""
+"""ONNX Runtime runs the file's model as it is; requested layers change nothing."""
 
 from __future__ import annotations
 
@@ -22,15 +20,11 @@ Array = NDArray[Any]
 KINDS = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
 VALUES = 256
 SCALE, STEP = 4 / 255, 32 / 255
-"""Some products of two values are near ties, which float32 and QLinearMul round
-differently.
-"""
+"""Some products are near ties, which float32 and QLinearMul round differently."""
 
 
 def _twice(op: str, kind: str, shape: tuple[int, ...], form: str) -> bytes:
-    """Return a model of `op` of one tensor twice, with parameters of the given
-    shape.
-    """
+    """Return `op` of one tensor twice, with parameters of the given shape."""
     net, point = Net(), np.array(255 if kind == "uint8" else 127, kind)
     size = (16, 16)
     x = net.input("x", size, KINDS[kind])
@@ -77,9 +71,7 @@ CASES = [
     for form in ("QDQ", "QOperator")
     if form == "QDQ" or (op != "Sub" and not (shape and op in ("Add", "Mul")))
 ]
-"""ONNX Runtime has no QLinearSub, and refuses vectors as parameters of QLinearAdd and
-others.
-"""
+"""ONNX Runtime has no QLinearSub; its QLinearAdd and QLinearMul refuse vectors."""
 
 
 @pytest.mark.parametrize(("op", "kind", "shape", "form"), CASES)
@@ -125,9 +117,7 @@ def test_two_quantizations_in_a_row_are_both_computed(op: str, kind: str) -> Non
 
 @pytest.mark.parametrize("weights", KINDS)
 def test_a_product_of_16_bit_activations_keeps_their_bits(weights: str) -> None:
-    """ONNX Runtime's optimizer would make it MatMulNBits, which rounds them to 8
-    bits.
-    """
+    """ONNX Runtime would make it MatMulNBits, which rounds them to 8 bits."""
     net = Net(5, opset=21)
     scale, point = net.scalar(np.float32(1e-4)), net.scalar(np.int16(0))
     step = net.scalar(np.float32(4e-4))
@@ -160,9 +150,7 @@ def _without_optimizations(model: bytes, x: Array) -> Array:
 
 
 def _assert_all_equal(model: bytes, x: Array, expected: Array) -> None:
-    """Compare the reference of `verify`, with and without layers, and the importer's
-    integers.
-    """
+    """Compare `verify`'s reference, with and without layers, and our integers."""
     for layers in (False, True):
         reference, *_ = OnnxRuntimeSession(model, layers=layers).run([x])
         np.testing.assert_array_equal(reference, expected)

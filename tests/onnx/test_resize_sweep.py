@@ -1,6 +1,4 @@
-"""Resize and Upsample equal ONNX Runtime in all modes, with scales that give no whole
-size.
-"""
+"""Resize and Upsample equal ONNX Runtime in all modes, also for fractional sizes."""
 
 from __future__ import annotations
 

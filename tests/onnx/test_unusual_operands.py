@@ -152,9 +152,7 @@ def test_a_quantized_gemm_equals_onnx_runtime(
 def test_a_bias_whose_scale_onnx_runtime_ignores_is_refused(
     factor: float, point: int, is_quantized: bool
 ) -> None:
-    """ONNX Runtime's QGemm has the same result, whatever the scale and zero point of
-    the bias.
-    """
+    """ONNX Runtime's QGemm ignores the scale and zero point of the bias."""
     data, x = _gemm(factor, point, is_quantized=is_quantized), _floats(3, 8)
     same = _gemm(1, is_quantized=is_quantized)
     (ours,), (plain,) = (
@@ -173,9 +171,7 @@ def _rnn(**attrs: Any) -> bytes:
 
 
 def test_a_scaled_tanh_needs_its_scales() -> None:
-    """ONNX states no defaults of them; ONNX Runtime takes 0, so that the result is
-    0.
-    """
+    """ONNX states no defaults of them; ONNX Runtime takes 0 and returns 0."""
     given = {"activation_alpha": [1.5], "activation_beta": [0.5]}
     _check(_rnn(activations=["ScaledTanh"], **given), _floats(2, 1, 4))
     with pytest.raises(UnsupportedError, match="ScaledTanh without activation_alpha"):

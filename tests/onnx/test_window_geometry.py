@@ -262,9 +262,7 @@ def line(length: int) -> Array:
 
 
 def checked(op: str, length: int, *weights: float, **attrs: Any) -> list[float]:
-    """Return our result of an operator on 1, 2, 3... after comparing it with ONNX
-    Runtime's.
-    """
+    """Return our result for the input 1, 2, 3..., which equals ONNX Runtime's."""
     constants = {1: np.array(weights, np.float32).reshape(1, 1, -1)} if weights else {}
     case = Case(
         "", one_node_model(op, line(length), constants, 22, **attrs), line(length)
@@ -288,9 +286,7 @@ def test_a_transposed_convolution_crops_the_odd_element(
 
 
 def test_a_transposed_convolution_has_no_more_outputs_than_products_reach() -> None:
-    """ONNX says 3 * 4; the last one after an input of a stride above the kernel is at
-    9.
-    """
+    """ONNX says 3 * 4 = 12, but the products of a kernel of 1 reach only 9."""
     assert len(checked("ConvTranspose", 3, 1, auto_pad="SAME_UPPER", strides=[4])) == 9
 
 

@@ -1,5 +1,4 @@
-"""Train the network of the tests of quantized models, in PyTorch, and export it as
-ONNX.
+"""Train the network for tests of quantized models in PyTorch and export it as ONNX.
 
 The data are scikit-learn's handwritten digits. The script writes, next to this file:
 residual.onnx (float), residual_qat.onnx (trained with rounding, so with QuantizeLinear
@@ -27,9 +26,7 @@ SEED, HELD_OUT = 3, 300
 
 
 class Residual(nn.Module):
-    """A convolution, a residual block with a depthwise layer, pools, a dense layer,
-    softmax.
-    """
+    """A convolution, a depthwise residual block, pools, a dense layer, softmax."""
 
     def __init__(self) -> None:
         super().__init__()
