@@ -1,6 +1,4 @@
-"""The package of docs/extensions.md adds what the page says, through an entry point
-alone.
-"""
+"""The package of docs/extensions.md adds what it says through an entry point."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The package of docs/adding-an-operator.md adds an operator, its importer and a
-schedule.
-"""
+"""docs/adding-an-operator.md adds an operator, its importer and a schedule."""
 
 from __future__ import annotations
 

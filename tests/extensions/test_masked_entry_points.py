@@ -1,6 +1,4 @@
-"""A Firmwright without entry points imports no extension, and names what a model
-lacks.
-"""
+"""Without entry points no extension is imported, and what is missing is named."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ for words in json.loads(sys.argv[1]):
 loaded = [name for name in sys.modules if name.startswith("firmwright.extensions.")]
 print(json.dumps([said, loaded]))
 """
-"""Runs command lines in a Firmwright whose entry points are masked, as if none were
-installed.
-"""
+"""Runs command lines in a Firmwright whose entry points are masked."""
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""Backend cmsis-nn with a stand-in for the library, and with the real library if
-available.
-"""
+"""Backend cmsis-nn with a stand-in and, if available, the real library."""
 
 from __future__ import annotations
 
@@ -157,9 +155,7 @@ def test_benchmark_models_verify_with_the_stand_in(name: str):
 @pytest.mark.host_c
 @pytest.mark.usefixtures("stand_in")
 def test_every_function_matches_its_operator():
-    """Verify one case of each operator and type in one firmware against the numpy
-    definitions.
-    """
+    """Verify one case of each operator and type in one firmware against numpy."""
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
         for case in conformance_cases(name):

@@ -1,5 +1,4 @@
-"""Execution of command streams by the model of the Ethos-U, as a program with
-sanitizers.
+"""Run command streams on the model of the Ethos-U, as a program with sanitizers.
 
 `Stream` assembles commands by name; a `Job` is a driver payload with its memory
 regions.
@@ -108,9 +107,7 @@ class Stream:
         self.words: list[int] = []
 
     def add(self, name: str, value: int = 0, shift: int = 0) -> Stream:
-        """Append a command: `value` is its parameter or payload, `shift` the other
-        one.
-        """
+        """Append a command: `value` is its parameter or payload, `shift` the other."""
         code = CODES[f"NPU_{name}"]
         if code & PAYLOAD_BIT:
             self.words += [code | shift << 16, value & 0xFFFFFFFF]
@@ -131,9 +128,7 @@ def driver_payload(words: Sequence[int], product: int = 0, macs: int = 128) -> b
 
 
 def find_commands(payload: bytes) -> list[tuple[str, int, int]]:
-    """Name, position in `payload` and value of every command after the header of 32
-    bytes.
-    """
+    """Name, `payload` position and value of every command after the header."""
     names = {code: name for name, code in CODES.items()}
     found, at = [], 32
     while at < len(payload):
@@ -153,11 +148,10 @@ def find_commands(payload: bytes) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class NpuNetwork:
-    """A network that Vela compiled as a whole: payload, weights (region 0) and arena
-    (region 1).
+    """A network that Vela compiled as a whole: payload, weights and arena.
 
-    The arena holds inputs and outputs at their offsets, and the initial values of
-    variables.
+    Weights are region 0, the arena region 1. The arena holds inputs and outputs at
+    their offsets, and the initial values of variables.
     """
 
     payload: bytes
@@ -186,9 +180,7 @@ class NpuNetwork:
 
 
 def compile_with_vela(model: bytes, accelerator: str, *options: str) -> NpuNetwork:
-    """Compile a network; skip the test without Vela or if Vela leaves operators to the
-    core.
-    """
+    """Compile a network; skip without Vela or if operators remain for the core."""
     if find_spec("ethosu") is None:
         pytest.skip("needs Arm's compiler Vela (pip install ethos-u-vela)")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,4 @@
-"""The program that runs command streams on the model of the Ethos-U, compiled once per
-session.
-"""
+"""The program that runs command streams on the Ethos-U model, compiled once."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class Value:
 
 
 class NetworkWriter:
-    """Writes tensors and operators of one type, and remembers the values that may be
-    read.
-    """
+    """Writes tensors and operators of one type and records the readable values."""
 
     def __init__(self, seed: int, dtype: str) -> None:
         self.rng = random.Random(f"npu {seed}")

@@ -1,6 +1,4 @@
-"""Backends ethos-u*: regions compiled by Vela, executed by the functional model of the
-NPU.
-"""
+"""Backends ethos-u*: regions compiled by Vela run on the NPU's functional model."""
 
 from __future__ import annotations
 
@@ -207,9 +205,7 @@ def test_uint8_values_are_converted_on_the_npu() -> None:
 
 
 def test_collage_compares_shares_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vela runs for all operators, the largest region, the costs of the core's, and the
-    result.
-    """
+    """Vela runs for all operators, the largest region, core costs and the result."""
     runs: list[str] = []
     real = vela.run_vela
 

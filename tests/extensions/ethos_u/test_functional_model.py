@@ -117,9 +117,7 @@ def test_rows_of_a_dma_transfer_are_spread_on_ethos_u65_only(program: Path) -> N
 
 
 def table_lookup(precision: int, clip: int) -> Stream:
-    """Load all lookup tables, then pool a byte of the IFM to an OFM with the first
-    table.
-    """
+    """Load all lookup tables, then pool a byte of the IFM with the first table."""
     stream = Stream().add("SET_DMA0_DST", 48 * 1024 - 2048).add("SET_DMA0_LEN", 2048)
     stream.add("SET_DMA0_DST_REGION", 0x100).add("OP_DMA_START")
     stream.add("SET_OFM_PRECISION", precision | 1 << 8).add("SET_OFM_SCALE", 1)

@@ -1,6 +1,4 @@
-"""Networks compiled by Vela and executed by the model of the Ethos-U equal TFLM or
-LiteRT.
-"""
+"""Networks compiled by Vela equal TFLM or LiteRT on the model of the Ethos-U."""
 
 from __future__ import annotations
 
@@ -61,8 +59,7 @@ def reference(
 
 
 def differences(program: Path, network: NpuNetwork, model: bytes, seed: int) -> int:
-    """Return the number of elements that differ from TFLM's, or from LiteRT's if there
-    are fewer.
+    """Count the elements that differ from TFLM's, or from LiteRT's if those are fewer.
 
     Vela's fully connected layers equal TFLM's, its logistic functions and int16 RELU6
     LiteRT's.

@@ -1,6 +1,4 @@
-"""The figures of benchmarks/ethos_u.csv: public models with the NPU's model in QEMU,
-bit-exact.
-"""
+"""The figures of benchmarks/ethos_u.csv: public models, bit-exact in QEMU."""
 
 import csv
 from collections.abc import Callable
@@ -47,9 +45,7 @@ def test_the_page_has_the_figures() -> None:
 def test_a_model_has_these_figures(
     row: dict[str, str], model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """The files of other models than MLPerf Tiny's are named by the SHA-256, in
-    `census`.
-    """
+    """Files of models outside MLPerf Tiny are named by the SHA-256, in `census`."""
     pytest.importorskip(
         "ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')"
     )

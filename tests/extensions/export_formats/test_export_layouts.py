@@ -1,6 +1,4 @@
-"""Exported packages: their layouts, and what their metadata states about owner and
-files.
-"""
+"""Layouts of exported packages, and their metadata about owner and files."""
 
 import json
 import tarfile

@@ -328,9 +328,7 @@ def test_a_package_runs_its_tests_on_firmware_behind_a_port(
 
 
 def printed_outputs(folder: Path) -> dict[str, list[int]]:
-    """Build and run the package's example; return the values that it prints of each
-    output.
-    """
+    """Build and run the package's example; return each output's printed values."""
     warned = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wcast-align -Werror"
     text = run("make", "-s", "check", f"CFLAGS={warned}", folder=folder)
     assert "status 0" in text

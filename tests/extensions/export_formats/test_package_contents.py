@@ -1,6 +1,4 @@
-"""Packages are complete: each format compiles, links and runs from its own files
-alone.
-"""
+"""Each package format compiles, links and runs from its own files alone."""
 
 from __future__ import annotations
 
@@ -187,9 +185,7 @@ def unpack(form: str, package: Path, folder: Path) -> Path:
 
 
 def listed_sources(form: str, folder: Path) -> list[Path]:
-    """Return the sources that the package's own description gives to the build
-    system.
-    """
+    """Return the sources that the package's description gives the build system."""
     match form:
         case "mlf":
             return sorted(folder.glob("codegen/host/src/*.c"))
@@ -253,9 +249,7 @@ def build_and_run(form: str, folder: Path) -> str:
 
 
 def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -> str:
-    """Compile the sources that the package lists, link them with an example, and run
-    it.
-    """
+    """Compile the sources that the package lists, link an example and run it."""
     _, other = export_model(compiled, "makefile", tmp_path / "example")
     sources = listed_sources(form, folder)
     includes = [f"-I{path}" for path in {source.parent for source in sources}]

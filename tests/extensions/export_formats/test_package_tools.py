@@ -116,9 +116,7 @@ static inline void delay(unsigned long) {}
 void setup(void);
 void loop(void);
 """
-"""A stand-in for an Arduino core, as no real one of an Arm board is a Debian
-package.
-"""
+"""A stand-in for an Arduino core: no real one of an Arm board is in Debian."""
 
 
 def test_arduino_builder_finds_the_library_and_builds_its_sketch(

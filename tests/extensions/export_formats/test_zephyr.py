@@ -1,5 +1,4 @@
-"""The exported Zephyr module in Zephyr itself, built for emulated boards and run in
-QEMU.
+"""The exported Zephyr module, built by Zephyr for emulated boards and run in QEMU.
 
 ZEPHYR_BASE names a copy of Zephyr, and CMSIS_MODULE_PATH one of its module cmsis
 (cmsis_6 for Zephyr 4.1 and later). ZEPHYR_PYTHON is a Python with Zephyr's requirements
@@ -30,9 +29,7 @@ BOARDS = {
     "mps2/an385": ("mps2-an385", "mps2-an385"),
     "mps2/an521/cpu0": ("mps2-an521", "mps2-an521"),
 }
-"""Boards of Zephyr, with a board of ours that has the same core, and the machine of
-QEMU.
-"""
+"""Zephyr's boards, each with our board of the same core and QEMU's machine."""
 SAMPLES = 20
 LOOP = """
 /* A thread of higher priority interrupts the inferences. */
@@ -161,9 +158,7 @@ def test_a_module_called_sensor_runs_in_zephyr(
 
 
 def write_loop(main: Path, samples: Sequence[Tensors]) -> None:
-    """Replace the sample's main by one that runs `samples` while another thread
-    preempts it.
-    """
+    """Give the sample a main that runs `samples` while another thread preempts."""
     text = main.read_text(encoding="utf-8")
     rows = [
         "{" + ", ".join(map(str, one["image"].reshape(-1))) + "}," for one in samples

@@ -1,5 +1,4 @@
-"""The guide to signed updates with MCUboot itself in QEMU, and images that MCUboot must
-refuse.
+"""The guide to signed updates with MCUboot itself in QEMU, and images it must refuse.
 
 MCUBOOT_PATH names a copy of github.com/mcu-tools/mcuboot, from which the guide's
 commands build it.
@@ -58,9 +57,7 @@ smpclient = pytest.importorskip("smpclient", reason="needs the extra mcuboot")
 
 @dataclass
 class Guide:
-    """A copy of the example in which the guide's commands run, and the emulator they
-    start.
-    """
+    """A copy of the example for the guide's commands, and the started emulator."""
 
     folder: Path
     emulator: subprocess.Popen[str] | None = None
@@ -142,9 +139,7 @@ def compiled(guide: Guide, model: str) -> Compilation:
 
 
 def outputs(guide: Guide) -> list[np.ndarray]:
-    """Return the outputs of the application, which has the id of the model it was built
-    for.
-    """
+    """Return the outputs of the application, whose model id is that of its build."""
     with open_session(compiled(guide, "digits.tflite"), port=guide.port) as session:
         return [session.run(image).ravel() for image in IMAGES]
 
@@ -158,9 +153,7 @@ def reference(guide: Guide, model: str) -> list[np.ndarray]:
 
 
 async def force(port: str, data: bytes) -> bool:
-    """Send an image past Firmwright's checks; return whether MCUboot lists and marks
-    it.
-    """
+    """Send an image past our checks; return whether MCUboot lists and marks it."""
     image_group = smpclient.requests.image_management
     await _await_server(port)
     transport = smpclient.transport.serial.SMPSerialTransport()
@@ -178,9 +171,7 @@ async def force(port: str, data: bytes) -> bool:
 
 
 def with_wrong_weight(data: bytes) -> bytes:
-    """Change a byte of the payload, and the hash accordingly: only the signature
-    tells.
-    """
+    """Change a byte of the payload and the hash: only the signature tells."""
     header, protected, size = struct.unpack_from("<HHI", data, 8)
     hashed = header + size + protected
     changed = bytearray(data)

@@ -1,6 +1,4 @@
-"""Signed images for MCUboot: imgtool reads the exported ones; a stand-in receives them
-by SMP.
-"""
+"""Signed images for MCUboot: imgtool reads them; a stand-in takes them by SMP."""
 
 from __future__ import annotations
 
@@ -194,12 +192,11 @@ def test_a_board_without_slots_is_refused(fw, key: Path, digits_path: Path):
 
 @dataclass
 class StandIn:
-    """An SMP server at a pseudo terminal with the commands of serial recovery; not
-    MCUboot.
+    """An SMP server at a pseudo terminal with the commands of serial recovery.
 
-    `slots` has images by upload id. Ids in `rejected` are not listed, as images with a
-    wrong signature are not. With `in_application`, uploads name images, as for the
-    server of Zephyr applications, and go to secondary slots.
+    It is not MCUboot. `slots` has images by upload id. Ids in `rejected` are not
+    listed, as images with a wrong signature are not. With `in_application`, uploads
+    name images, as for the server of Zephyr applications, and go to secondary slots.
     """
 
     in_application: bool = False

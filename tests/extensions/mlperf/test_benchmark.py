@@ -34,9 +34,7 @@ SLOW_HZ = 10_000_000
 
 
 def synthetic_set(folder: Path, task: MlperfTask) -> None:
-    """Random samples; classes that come twice, so that top-1 is neither none nor
-    all.
-    """
+    """Random samples; classes come twice, so that top-1 is neither none nor all."""
     rng = np.random.default_rng(7)
     lines = []
     for index in range(SAMPLES):
@@ -253,9 +251,7 @@ def test_the_streaming_wake_word_records_detections(
 def test_a_late_emulator_writes_no_warning_into_the_line(
     compiled: Callable[..., Compilation],
 ):
-    """QEMU says that the guest is late once the host does not keep up with the paced
-    clock.
-    """
+    """QEMU warns of a late guest when the host lags behind the paced clock."""
     benchmark = with_benchmark_firmware(compiled("kws", board=BOARD), clock_hz=SLOW_HZ)
     with serve_on_pty(benchmark) as terminal:
         line = SerialTransport(terminal.name)

@@ -1,6 +1,4 @@
-"""The bill of materials of a project: sound CycloneDX, complete, and the same each
-time.
-"""
+"""The bill of materials is sound CycloneDX, complete, and the same each time."""
 
 from __future__ import annotations
 

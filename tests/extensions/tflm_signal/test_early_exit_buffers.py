@@ -30,9 +30,7 @@ def averaged(graph: GraphFile, name: str, x: int) -> int:
 
 
 def streaming() -> bytes:
-    """Build a model that passes the first buffer every second run, the second every
-    sixth.
-    """
+    """Build a model that passes buffer one every second run, buffer two every sixth."""
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", *KIND)

@@ -48,9 +48,7 @@ def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> by
 
 
 def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes:
-    """Build trees of random shapes and branch modes, some with missing values on the
-    true side.
-    """
+    """Build trees of random shapes and modes, some with missing values as true."""
     rng = np.random.Generator(np.random.PCG64(seed))
     nodes: list[tuple[Any, ...]] = []
     weights: list[tuple[int, int, int, float]] = []
@@ -111,9 +109,7 @@ def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes
 
 
 def rows_of(seed: int = 0, features: int = FEATURES) -> Any:
-    """Return values at, near and far from thresholds, zeros, infinities, and missing
-    values.
-    """
+    """Return values at, near and far from thresholds, zeros, infinities and NaN."""
     rng = np.random.Generator(np.random.PCG64(seed))
     x = (rng.integers(-7, 8, (ROWS, features)) / 4).astype(np.float32)
     x[::4] = rng.normal(size=x[::4].shape)
@@ -252,9 +248,7 @@ def test_a_forest_with_inconsistent_lists_is_refused(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.qemu
 def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> None:
-    """Check at most 3,500 instructions per prediction, or at most 8 bytes of flash per
-    branch.
-    """
+    """Check for at most 3,500 instructions a prediction or 8 flash bytes a branch."""
     pytest.importorskip(
         "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
     )

@@ -1,6 +1,4 @@
-"""Collage in QEMU: measured regions, compared programs, and results that are edited and
-applied.
-"""
+"""Collage in QEMU: measured regions, compared programs, edited and applied results."""
 
 from __future__ import annotations
 

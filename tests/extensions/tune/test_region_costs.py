@@ -1,6 +1,4 @@
-"""Counts of operators whose indices have gaps, because views have an index but no
-kernel.
-"""
+"""Counts of operators with gaps in their indices, left by views without kernels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A search writes the same lines with every executor and continues after an
-interruption.
-"""
+"""A search writes the same lines with every executor and after an interruption."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ BEST = ConfiguredSchedule("two", (("a", 5), ("b", 3)))
 
 
 def cost(choice: ConfiguredSchedule) -> int:
-    """Return a convex cost around the best choice; schedule one is twice as
-    expensive.
-    """
+    """Return a convex cost around the best choice; schedule one costs twice."""
     (_, a), (_, b) = choice.settings
     return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (
         2 if choice.rule == "one" else 1
@@ -29,9 +27,7 @@ def cost(choice: ConfiguredSchedule) -> int:
 
 
 def rough(choice: ConfiguredSchedule) -> int:
-    """Return a cost model that orders configurations well but considers schedules
-    equal.
-    """
+    """Return a cost that orders configurations well but equates the schedules."""
     return cost(choice) // (2 if choice.rule == "one" else 1) + 3
 
 

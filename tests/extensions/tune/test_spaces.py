@@ -1,6 +1,4 @@
-"""All kernels of a layer's search space compute the same, also those that are never
-offered.
-"""
+"""All kernels of a layer's search space, even unoffered ones, compute the same."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ MOST_INSTRUCTIONS = 4_000_000
 
 
 def drawn(options: Options, count: int) -> list[KernelComparison]:
-    """Yield small layers with the whole space of schedules with several
-    configurations.
-    """
+    """Return small layers with all schedules that have several configurations."""
     result: list[KernelComparison] = []
     for call in islice(generate_layers(11), 200):
         if call.op in LAYERS and len(result) < count:

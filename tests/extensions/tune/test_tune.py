@@ -1,6 +1,4 @@
-"""`tune` on emulated boards: one log whoever measures, nothing twice, and `compile`
-reads it.
-"""
+"""`tune` on emulated boards: one log, nothing twice, and `compile` reads it."""
 
 from __future__ import annotations
 
@@ -151,9 +149,7 @@ def test_two_workers_of_a_cluster_write_the_same_log(
 
 
 def use_cluster_for_other_verbs(model: Path, address: str) -> None:
-    """`verify` divides 40 samples between the workers; `bench` measures models on
-    them.
-    """
+    """`verify` divides 40 samples between the workers; `bench` measures on them."""
     verified = run_verb(
         "verify", model, "--board", "host", "--samples", 40, "--scheduler", address
     )
