@@ -39,17 +39,13 @@ Compile = Callable[..., Compilation]
 def model_file(
     digits_path: Path, model_path: Callable[[str], Path]
 ) -> Callable[[str], Path]:
-    """Path of `digits` or of an MLPerf Tiny model by its short name; skips where it is
-    absent.
-    """
+    """Path of `digits` or an MLPerf Tiny model by short name; skips if absent."""
     return lambda name: digits_path if name == DIGITS else model_path(FILES[name])
 
 
 @pytest.fixture
 def compiled(model_file: Callable[[str], Path]) -> Compile:
-    """`compiled("kws", board=...)`: that model compiled, once for all tests of a
-    worker.
-    """
+    """`compiled("kws", board=...)`: that model, compiled once per worker."""
 
     def compile_once(model: str, /, **options: Any) -> Compilation:
         return _compiled(model_file(model), tuple(sorted(options.items())))
@@ -76,9 +72,7 @@ def _compiled(path: Path, options: tuple[tuple[str, Any], ...]) -> Compilation:
 
 @pytest.fixture
 def python() -> Callable[..., str]:
-    """`python(["-m", "firmwright", ...])`: stdout of a new Python that finds this
-    checkout.
-    """
+    """`python(["-m", "firmwright", ...])`: stdout of a Python with this checkout."""
     return run_python
 
 
@@ -102,9 +96,7 @@ def run_python(
 
 @pytest.fixture
 def quickly(tmp_path: Path) -> Callable[[Compilation], ModelSession]:
-    """Opens the model's C as a library in this process, compiled in one go: a second or
-    less.
-    """
+    """Opens the model's C as a library in this process, within about a second."""
 
     def opened(what: Compilation) -> ModelSession:
         folder = tmp_path / what.model_id

@@ -1,6 +1,4 @@
-"""Verifying over a bad line, or with the emulator killed: right or a clear error, never
-wrong.
-"""
+"""Over a bad line or a killed emulator, `verify` is right or fails clearly."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ Opener = Callable[[Compilation], ModelSession]
 BOARD = "mps2-an386"
 SAMPLES = 6
 KILLED_AT = {"hello": 1, "input": 10, "run": 11, "next_run": 14}
-"""When, by the number of the frame: nine greet the digits firmware, three are a
-sample.
-"""
+"""Frame numbers: nine frames greet the digits firmware, three are a sample."""
 
 pytestmark = pytest.mark.qemu
 
@@ -56,9 +52,7 @@ class Killer:
 def opener(
     image: Image, line: Callable[[ProcessTransport], Transport]
 ) -> tuple[Opener, list[int]]:
-    """Return a session opener for `verify` that uses `line`, and the emulators'
-    pids.
-    """
+    """Return a session opener for `verify` over `line`, and its emulators' pids."""
     pids: list[int] = []
 
     def opened(compiled: Compilation) -> ModelSession:

@@ -1,6 +1,4 @@
-"""Constants outside of the image: results are bit-exact and the image does not contain
-them.
-"""
+"""Constants outside of the image: bit-exact results, and an image without them."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ def psram(scope: str) -> tuple[PoolInfo, ...]:
 
 @pytest.fixture
 def small_board(tmp_path: Path) -> tuple[Path, ...]:
-    """The M4 board with 40 KiB of RAM in all, 1.5 KiB of them for the stack:
-    `small`.
-    """
+    """`small`: the M4 board with 40 KiB of RAM, of which 1.5 KiB are the stack."""
     text = (boards_dir() / M4 / "board.toml").read_text(encoding="utf-8")
     text = text.replace(f'name = "{M4}"', 'name = "small"', 1)
     text = text.replace("stack = 4096", "stack = 1536\nruntime = 640")
@@ -97,9 +93,7 @@ def small_board(tmp_path: Path) -> tuple[Path, ...]:
 
 
 def loaded_bytes(elf: Path) -> bytes:
-    """The file's bytes of all segments that a loader puts into memory (ELF, 32
-    bits).
-    """
+    """The bytes of all segments that a loader puts into memory (32-bit ELF)."""
     data = elf.read_bytes()
     (table,), (size, count) = (
         struct.unpack_from("<I", data, 28),

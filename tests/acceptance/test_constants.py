@@ -1,6 +1,4 @@
-"""Where constants end up: not in the image of --no-link-params, and equal ones only
-once.
-"""
+"""Constants: none in the image of --no-link-params, equal ones only once."""
 
 from __future__ import annotations
 

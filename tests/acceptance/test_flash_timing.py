@@ -1,6 +1,4 @@
-"""Kernels for flash with wait states behind a small cache: fewer modeled cycles, same
-outputs.
-"""
+"""Kernels for flash with wait states: fewer modeled cycles, the same outputs."""
 
 import pytest
 

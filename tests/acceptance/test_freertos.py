@@ -1,6 +1,4 @@
-"""Example 12: on FreeRTOS in QEMU (FREERTOS_KERNEL_PATH), and on a stand-in for
-FreeRTOS.
-"""
+"""Example 12 on FreeRTOS in QEMU (FREERTOS_KERNEL_PATH) and on a stand-in."""
 
 from __future__ import annotations
 

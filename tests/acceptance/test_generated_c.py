@@ -1,6 +1,4 @@
-"""The C of whole models: the same bytes every time, no warning, no undefined step, on
-its own.
-"""
+"""The C of whole models: reproducible, no warning, nothing undefined, on its own."""
 
 from __future__ import annotations
 
@@ -234,8 +232,7 @@ def test_a_saved_project_builds_by_scons_alone(
 
 
 def scons(folder: Path, *words: str) -> None:
-    """SCons in a Python that cannot import the project: nothing but SCons is on its
-    path.
+    """SCons in a Python that cannot import the project: only SCons is on its path.
 
     -I hides PYTHONPATH and the folder, -S the site packages, where the project may be
     installed.

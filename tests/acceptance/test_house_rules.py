@@ -1,6 +1,4 @@
-"""Options for houses with rules of their own: the C looks otherwise and computes the
-same.
-"""
+"""Options for house rules: the C looks otherwise and computes the same."""
 
 from __future__ import annotations
 

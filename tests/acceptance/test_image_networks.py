@@ -23,16 +23,12 @@ ROWS: dict[str, Any] = {"board": BOARD, "optimize": "ram", "stream_input_rows": 
 TIME_RATIO_MAX = 1.5
 """Instructions of a row-streamed program relative to the fastest."""
 TINYENGINE_BYTES = 245_760 + 10_824 + 864
-"""RAM of TinyEngine 47bb283 for its detection.tflite: tensors, columns, kernel (its
-generator).
-"""
+"""RAM of TinyEngine 47bb283 for detection.tflite: tensors, columns, kernel."""
 
 
 @pytest.fixture(scope="module")
 def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """Return MobileNetV2 0.35 for 224 x 224 pixels, with random weights, quantized to
-    int8.
-    """
+    """Return MobileNetV2 0.35 for 224 x 224 pixels: random weights, int8."""
     tensorflow = pytest.importorskip("tensorflow", reason="needs TensorFlow")
     keras = pytest.importorskip("keras")
     keras.utils.set_random_seed(1)

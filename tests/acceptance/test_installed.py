@@ -45,9 +45,7 @@ Firmwright = Callable[..., subprocess.CompletedProcess[str]]
 def test_installed_package_is_self_contained(
     digits_path: Path, compiled: Callable[..., Compilation], tmp_path: Path
 ) -> None:
-    """One test, since the installation takes most of its time; the reference comes
-    last.
-    """
+    """One test, as the installation takes most of its time; the reference is last."""
     firmwright = installed(tmp_path)
     it_stands_alone(firmwright)
     it_finds_its_boards(firmwright)
@@ -172,9 +170,7 @@ def without_compilers(folder: Path) -> str:
 
 
 def installed(folder: Path) -> Firmwright:
-    """`firmwright("boards")`: the installed command's result, in an empty working
-    directory.
-    """
+    """`firmwright("boards")`: the installed command's result in an empty folder."""
     home, place = folder / "environment", folder / "place"
     place.mkdir()
     python = home / "bin" / "python"

@@ -1,6 +1,4 @@
-"""Models with int4 weights equal LiteRT, with less flash and hardly more
-instructions.
-"""
+"""Int4 models equal LiteRT with less flash and hardly more instructions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Sound in, words out: the keyword example on an emulated board, against TFLM and by
-ear.
-"""
+"""The keyword example on an emulated board, against TFLM and with its own ear."""
 
 from __future__ import annotations
 

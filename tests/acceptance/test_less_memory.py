@@ -1,6 +1,4 @@
-"""Row-streamed programs and row input, verified in QEMU, and budgets that are too
-small.
-"""
+"""Row-streamed programs and row input verified in QEMU; too small budgets."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ def test_budget_below_every_program_reports_the_minimum(digits_path: Path) -> No
 def test_more_memory_never_costs_instructions(
     model: str, stream_input_rows: bool, model_path: Callable[[str], Path], deep: bool
 ) -> None:
-    """Every program of the frontier: verified, and none slower than one that takes
-    less.
-    """
+    """Each program of the frontier is verified and no slower than smaller ones."""
     if not deep:
         pytest.skip("part of the larger grid; --deep runs it")
     loaded = load_model(model_path(model))

@@ -66,9 +66,7 @@ def format_poison_header(module: IRModule, prefix: str = "") -> str:
 
 
 def _map_views(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
-    """Map each buffer and view to its placed buffer, even a view with a variable
-    offset.
-    """
+    """Map each buffer and view, even at a variable offset, to its placed buffer."""
     placed = {place.buffer.name: place for place in find_placed_buffers(main)}
     for part in statements(main.body):
         if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in placed:
@@ -101,8 +99,9 @@ def test_every_byte_read_belongs_to_its_buffer(
 
 
 def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
-    """Firmware in which an operator may touch its arguments alone; `planted` begins a
-    kernel.
+    """Firmware whose operators may touch only their arguments.
+
+    `planted` begins a kernel.
     """
     name = done.c_prefix
     done.save(folder)

@@ -1,6 +1,4 @@
-"""A program that was written for microTVM's C interface runs one of our models,
-unchanged.
-"""
+"""A program written for microTVM's C interface runs one of our models unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""New weights for the code of a firmware in use: `--update-of` and
-`--weight-independent`.
+"""New weights for the code of a firmware: `--update-of` and `--weight-independent`.
 
 The reference for results is LiteRT, for code the text of the C files without their
 constants.
@@ -58,9 +57,7 @@ def compiled(file: Path, board: str, **options: Any) -> Compilation:
 
 
 def code_of(project: Compilation) -> dict[str, str]:
-    """Return the text of all code: C files without comments, constants, model id and
-    checksums.
-    """
+    """Return the C files without comments, constants, model id and checksums."""
     code: dict[str, str] = {}
     for path, content in project.project().files.items():
         is_data = path.endswith(("_weights.h", ".bin", ".inc", ".json"))

@@ -1,6 +1,4 @@
-"""The example notebook: committed without outputs, executed completely, with progress
-display.
-"""
+"""The example notebook: stored without outputs, runs completely, shows progress."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Pipelining over runs: late outputs, concurrent stages, saved modules, rejected
-models.
-"""
+"""Pipelined runs: late outputs, concurrent stages, saved and rejected models."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ BOTH: dict[str, Any] = {"target": "vanilla", "pipeline_runs": True}
 
 
 def branched(*, results: int = 1, state: bool = False) -> IRModule:
-    """Return two engine and two core calls with a skip connection, or a result of the
-    first.
-    """
+    """Return two engine and two core calls with a skip or the first's result."""
     rng = np.random.Generator(np.random.PCG64(5))
     g = GraphBuilder("net")
     at = {"scale": 12.0, "zero_point": -2}

@@ -1,6 +1,4 @@
-"""Buffers in several pools of a board: the hot ones in the fast memory, the firmware
-bit-exact.
-"""
+"""Several pools of a board: hot buffers in the fast memory, results bit-exact."""
 
 from __future__ import annotations
 
@@ -142,9 +140,7 @@ LINE = 32
 
 @pytest.mark.parametrize("pools", [(), (PoolInfo("axi"),)])
 def test_buffers_of_dma_share_no_cache_line(pools: tuple[PoolInfo, ...]) -> None:
-    """The application may fill inputs and read outputs by DMA, on a core with a data
-    cache.
-    """
+    """The application may move inputs and outputs by DMA past a data cache."""
     options = Options(board="nucleo-h743zi", numerics="tflm", pools=pools)
     made = planned(compile_model(load_model(KEYWORD).module, options))
     assert any(buffer.size_bytes % LINE for buffer in made.buffers)

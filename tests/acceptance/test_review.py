@@ -78,9 +78,7 @@ def test_the_five_models_have_the_findings_that_the_page_counts(
 
 
 def assert_listed(found: list[Finding], model: str, column: str) -> None:
-    """Require only the MISRA C deviations that the page lists, with the counts in
-    `column`.
-    """
+    """Require only MISRA C deviations of the page, with the counts in `column`."""
     assert shown(others(found)) == ""
     rules = misra_rules(found)
     assert shown(unlisted(rules)) == ""

@@ -27,8 +27,9 @@ pytestmark = [pytest.mark.zig, pytest.mark.qemu("riscv32")]
 
 
 def board_with(length: int) -> Board:
-    """The board with vectors of `length` bits: QEMU 7.2 has 64 bits only without
-    extension V.
+    """The board with vectors of `length` bits.
+
+    QEMU 7.2 has 64 bits only without extension V.
     """
     board = load_board(BOARD)
     cpu = (

@@ -134,9 +134,7 @@ def check_every_stage(
 
 
 def files_of(compiled: Compilation) -> dict[str, object]:
-    """Return the files of the project; a module that has kernels does not record their
-    choice.
-    """
+    """Return the project's files; a module with kernels records no choice of them."""
     files: dict[str, object] = dict(compiled.tree.files)
     facts = json.loads(str(files["metadata.json"]))
     facts.pop("choices", None)

@@ -1,6 +1,4 @@
-"""The layers of SEANet in tflite-micro's integration tests give the outputs recorded
-there.
-"""
+"""SEANet's layers give the outputs recorded in tflite-micro's integration tests."""
 
 import os
 from pathlib import Path

@@ -20,9 +20,7 @@ BOARD = "mps2-an386"
 
 
 def check_all(both: Bundle, image: Image) -> None:
-    """Every model gives its own reference's outputs, inputs of all written before the
-    run.
-    """
+    """Every model gives its reference's outputs once all inputs are written."""
     batches = [
         generate_samples(part.module.io.inputs, 4).samples for part in both.parts
     ]

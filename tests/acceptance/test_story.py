@@ -1,6 +1,4 @@
-"""The language model of examples/11_story on a Cortex-M4: its tokens, RAM and
-cycles.
-"""
+"""The language model of examples/11_story on a Cortex-M4: tokens, RAM, cycles."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def test_200_tokens_are_those_of_the_float_reference(story: Compilation) -> None
 def test_a_token_takes_at_most_a_hundredth_of_a_second_at_120_mhz(
     story: Compilation,
 ) -> None:
-    """The cycles of attention grow linearly, so the mean is that of the first and last
-    token.
-    """
+    """Attention's cycles grow linearly: the mean is that of first and last token."""
     cycles = [
         measure_instructions(story, sample=step(START, position)).total.cycles or 0
         for position in (0, POSITIONS - 1)

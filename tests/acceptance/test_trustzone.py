@@ -1,6 +1,4 @@
-"""Example 13: a model in the secure world, called by the non-secure world through a
-veneer.
-"""
+"""Example 13: a secure model, called by the non-secure world through a veneer."""
 
 from __future__ import annotations
 

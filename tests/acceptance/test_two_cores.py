@@ -1,6 +1,4 @@
-"""A model over two cores: the same bits on mps2-an521, on threads, and when the device
-fails.
-"""
+"""A model over two cores: equal on mps2-an521, on threads and after a failure."""
 
 from __future__ import annotations
 
@@ -262,9 +260,7 @@ def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
 @pytest.mark.qemu
 @pytest.mark.deep
 def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
-    """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine
-    works.
-    """
+    """On mps2-an521 only a PL081 copies from SSRAM 2 to the engine's SSRAM 3."""
     done = compiled("kws", board="mps2-an521", target="vanilla")
     text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     assert "device_copy_" not in text
