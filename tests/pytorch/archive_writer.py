@@ -137,9 +137,7 @@ def small_program(**changes: bytes) -> bytes:
 
 
 def quantized_program() -> bytes:
-    """Return quantize, dequantize, a linear layer of int8 weights, quantize and
-    dequantize.
-    """
+    """Return a linear layer of int8 weights between quantize and dequantize."""
     weights = np.arange(-6, 6, dtype=np.int8).reshape(3, 4)
     constants = {
         "w": weights,

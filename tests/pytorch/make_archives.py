@@ -62,8 +62,9 @@ class AllOperators(nn.Module):
 
 
 def exported(name: str) -> torch.export.ExportedProgram:
-    """Return the program of a network, "operators", or a name with "_core" or a
-    method.
+    """Return the program of a network, "operators", or a name with a suffix.
+
+    The suffix is "_core" or a method.
     """
     stem = name.removesuffix("_core")
     if stem == "operators":
@@ -149,9 +150,7 @@ def names() -> list[str]:
 
 
 def outputs(name: str, data: bytes) -> dict[str, Any]:
-    """Return some values of PyTorch's outputs for each sample, by
-    NAME/SAMPLE/OUTPUT.
-    """
+    """Return some of PyTorch's output values by NAME/SAMPLE/OUTPUT."""
     from firmwright.flows.model.model import load_model
     from firmwright.flows.samples.reference_outputs import quantized_values
     from firmwright.oracle.reference_runner import run_reference

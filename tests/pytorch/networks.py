@@ -174,9 +174,7 @@ class MobileNetV3(nn.Sequential):
 
 
 class FullMobileNetV2(nn.Sequential):
-    """All 17 inverted residuals of the published network, narrower: floats fit 512
-    KB.
-    """
+    """The 17 inverted residuals as published, narrower: floats fit 512 KB."""
 
     def __init__(self, width: float = 0.15) -> None:
         stages = (
@@ -272,8 +270,7 @@ class Transformer(nn.Module):
 
 
 class VoiceActivity(nn.Module):
-    """Voice activity in the manner of Silero: a spectrum by convolution, an encoder, an
-    LSTM.
+    """Voice activity as in Silero: a spectrum by convolution, an encoder, an LSTM.
 
     The state of the LSTM stays in buffers between the chunks of a stream.
     """
@@ -324,9 +321,7 @@ class _Norm(nn.Module):
 
 
 class CachedDecoder(nn.Module):
-    """One step of a language model: rotary positions, shared keys, and a cache in
-    buffers.
-    """
+    """One step of a language model: rotary positions, shared keys, cache buffers."""
 
     def __init__(self, width: int = 8, length: int = 8) -> None:
         super().__init__()

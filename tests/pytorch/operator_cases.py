@@ -1,6 +1,4 @@
-"""PyTorch expressions that cover the translators, each a function of float and integer
-inputs.
-"""
+"""PyTorch expressions of float and integer inputs that cover the translators."""
 
 from __future__ import annotations
 

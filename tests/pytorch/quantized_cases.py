@@ -1,6 +1,4 @@
-"""Random layers between quantize and dequantize, in the form in which PT2E writes
-them.
-"""
+"""Random layers between quantize and dequantize, as PT2E writes them."""
 
 from __future__ import annotations
 

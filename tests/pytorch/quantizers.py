@@ -22,9 +22,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def xnnpack(is_qat: bool = False) -> Any:
-    """Return the quantizer of ExecuTorch's XNNPACK delegate: int8, weights per
-    channel.
-    """
+    """Return the XNNPACK quantizer of ExecuTorch: int8, weights per channel."""
     from torchao.testing.pt2e import _xnnpack_quantizer as module
 
     config = module.get_symmetric_quantization_config(

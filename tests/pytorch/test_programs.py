@@ -1,6 +1,4 @@
-"""PyTorch programs: archives made by make_archives.py, with PyTorch's recorded
-outputs.
-"""
+"""PyTorch programs of make_archives.py give PyTorch's recorded outputs."""
 
 from __future__ import annotations
 
@@ -134,9 +132,7 @@ def test_every_network_equals_pytorch(name: str, board: str) -> None:
 @pytest.mark.host_c
 @pytest.mark.parametrize("seed", range(1, RANDOM_PROGRAMS + 1))
 def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> None:
-    """The integers of layers with random scales, weights and zero points, also in
-    generated C.
-    """
+    """Layers with random scales, weights and zero points, also in generated C."""
     import torch
 
     from tests.pytorch.make_archives import saved

@@ -1,6 +1,4 @@
-"""The reader of PyTorch archives: damaged and hostile files, and unsupported
-programs.
-"""
+"""The reader of PyTorch archives: damaged, hostile and unsupported files."""
 
 from __future__ import annotations
 
