@@ -1,5 +1,4 @@
-"""Writer of .tflite files with several operators and subgraphs, using the published
-schema.
+"""Writer of .tflite files with several operators and subgraphs, by the public schema.
 
     file = ModelFile()
     main = file.graph("main")

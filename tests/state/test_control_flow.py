@@ -157,9 +157,7 @@ def test_plan_of_branches_and_loops_passes_access_tracing() -> None:
 
 
 def variables_in_branches_and_loops() -> bytes:
-    """Build a branch that adds x to `sum` or only reads it, and a loop on `count` and
-    `last`.
-    """
+    """Build a branch that may add x to `sum`, and a loop on `count` and `last`."""
     file = ModelFile()
     main = file.graph("main")
     then, orelse, cond, body = (file.graph(n) for n in ("then", "else", "cond", "body"))
@@ -277,9 +275,7 @@ graph @b(%x: i8[2]) -> (%y) { %y: i8[2] = neg(%x) }
 
 
 def loop_over_a_list() -> bytes:
-    """Build a loop that stores x + index at each index of a list, as TensorFlow writes
-    it.
-    """
+    """Build a loop that stores x + index in a list, as TensorFlow writes it."""
     file = ModelFile()
     main, cond, body = (file.graph(name) for name in ("main", "cond", "body"))
 

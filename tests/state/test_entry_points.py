@@ -20,9 +20,7 @@ KIND = ("int8", (1, 4), 0.5, 3)
 
 
 def add_and_ask() -> bytes:
-    """Build a file where `add` adds x to the variable `sum` and `ask` returns max(sum,
-    y).
-    """
+    """Build a file: `add` adds x to the variable `sum`, `ask` is max(sum, y)."""
     file = ModelFile()
     first, second = file.graph("add"), file.graph("ask")
     x, result = _entry(first, "x", "ADD", "AddOptions", assigns=True)

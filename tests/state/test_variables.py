@@ -1,6 +1,4 @@
-"""Variables that persist between runs: comparison with both runtimes and the C
-interface.
-"""
+"""Variables that persist between runs, in both runtimes and the C interface."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ FIRST = np.array([[1, -2, 3, 4]], np.int8)
 
 
 def running_sum_and_history() -> bytes:
-    """Build a model: `sum` += x from FIRST, `history` of the last three x, `a` and `b`
-    swapped.
-    """
+    """Build `sum` of x from FIRST, `history` of three x, and swapped `a` and `b`."""
     file = ModelFile()
     main, once = file.graph("main"), file.graph("once")
     x = main.input("x", *KIND)
