@@ -1,5 +1,4 @@
-"""Files with settings and records in which one value was changed: a message, or a sound
-result.
+"""Settings and records with one changed value give a message or a sound result.
 
 Each value of a file is replaced by others of the same and of other types, empty, huge,
 negative and nested ones, and the commands that read the file run on the result in this
@@ -116,9 +115,7 @@ Outcomes = Callable[[Sequence[object], object], int]
 
 @pytest.fixture
 def ends_well(capfd: pytest.CaptureFixture[str]) -> Outcomes:
-    """Return a function that runs a command and checks that a result or a message is
-    its end.
-    """
+    """Return a function that runs a command and expects a result or a message."""
 
     def check(words: Sequence[object], about: object) -> int:
         status = main([*map(str, words)])

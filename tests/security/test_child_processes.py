@@ -1,6 +1,4 @@
-"""Child processes take neither modules nor programs nor settings from the current
-folder.
-"""
+"""Child processes take no modules, programs or settings from the current folder."""
 
 from __future__ import annotations
 
@@ -245,9 +243,7 @@ def test_variables_that_load_code_or_change_a_tool_are_not_passed_on(
 
 @pytest.fixture
 def hostile_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with modules that leave a mark; PYTHONPATH ends with an empty
-    element.
-    """
+    """A current folder of modules that leave marks; PYTHONPATH has an empty part."""
     folder = tmp_path / "models"
     folder.mkdir()
     for name in SHADOWED:

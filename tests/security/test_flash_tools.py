@@ -40,9 +40,7 @@ def test_openocd_reads_no_script_of_the_current_folder(
 def test_flash_tools_run_in_an_empty_folder(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As do pyocd (pyocd_user.py), esptool (esptool.cfg) and J-Link, which look for
-    files there.
-    """
+    """pyocd, esptool and J-Link would read files of the current folder."""
     tool = tmp_path / "bin" / "pyocd"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\nls -A; exit 1\n")

@@ -1,6 +1,4 @@
-"""Model files of Keras, PyTorch and scikit-learn execute nothing while they are
-read.
-"""
+"""Reading models of Keras, PyTorch and scikit-learn executes nothing in them."""
 
 from __future__ import annotations
 
@@ -95,9 +93,7 @@ def test_pytorch_sizes_are_arithmetic(text: str) -> None:
 
 
 def test_pytorch_unpickles_only_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sample inputs of a program are a pickle, which PyTorch loads with any
-    content.
-    """
+    """A program's sample inputs are a pickle, which PyTorch loads unchecked."""
     seen = {}
 
     def run(*_: object, environment: dict[str, str], **__: object) -> tuple[int, str]:

@@ -1,6 +1,4 @@
-"""Values of options that are empty, too large or no regular file are refused with a
-message.
-"""
+"""Option values that are empty, too large or no regular file are refused."""
 
 from __future__ import annotations
 

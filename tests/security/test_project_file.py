@@ -43,9 +43,7 @@ DATA_OPTIONS = """
     update-of url variant verbose verify verify-passes warmups weight-independent with-tests
     with-weights
 """
-"""Options that only read data, checked like any other, or choose among what is
-installed.
-"""
+"""Options that only read data, checked, or choose among what is installed."""
 OUTPUTS = {
     "dump-dir": "compile",
     "node-data": "profile",

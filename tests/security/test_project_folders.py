@@ -1,6 +1,4 @@
-"""A project folder from anywhere can be built; nothing in it runs unless the user says
-so.
-"""
+"""A foreign project folder can be built; nothing in it runs without consent."""
 
 from __future__ import annotations
 
@@ -219,9 +217,7 @@ def test_files_that_compilers_read_by_themselves_require_trust(
 
 @pytest.mark.host_c
 def test_specs_of_the_folder_start_no_program(project: Path, tmp_path: Path) -> None:
-    """GCC takes `--specs=NAME` from the current folder if its own folders have no such
-    file.
-    """
+    """GCC takes `--specs=NAME` from the current folder if its own have none."""
     facts = json.loads((project / "board" / "board.json").read_text())
     change_board(project, compile_flags=[*facts["compile_flags"], "--specs=nano.specs"])
     (project / "nano.specs").write_text(f".c:\n touch {tmp_path}/PWNED\n\n")
@@ -280,9 +276,7 @@ DAMAGED_VALUES = (
 
 
 def test_damaged_values_in_board_json_are_named(project: Path) -> None:
-    """Values that a text or a list may have are left to the checks of what requires
-    trust.
-    """
+    """Values that fit a text or a list are left to the checks of trust."""
     region = {"name": "code", "start": 0, "size_bytes": 1 << 20, "kind": "flash"}
     ram = {**region, "name": "sram", "kind": "ram"}
     change_board(project, memory=[region, ram])
