@@ -170,8 +170,7 @@ def _loop() -> NodeTest:
         ],
     )
     operands = [_known(np.int64(3)), _known(np.bool_(True)), FLOATS]
-    # The package's implementation joins what is kept along an axis that is there
-    # already.
+    # The package's implementation joins what is kept along an existing axis.
     history = np.stack([FLOATS, 2 * FLOATS, 4 * FLOATS])
     return _case(
         "loop", "Loop", operands, outputs=2, expected=[8 * FLOATS, history], body=body

@@ -108,8 +108,7 @@ class CaseMaker:
         shape = {"Gemm": (3, 6), "Softmax": (2, 3, int(rng.integers(2, 40)))}.get(
             op, SHAPE
         )
-        # ONNX Runtime drops a Clip whose limits differ from the result's by less than
-        # 2^-23.
+        # ONNX Runtime drops a Clip whose limits are within 2^-23 of the result's.
         x_scale = (
             self.scale(-12, 4) if op == "Clip" or rng.random() < 0.7 else self.scale()
         )

@@ -239,7 +239,6 @@ def test_a_model_without_such_weights_keeps_its_bytes() -> None:
     net = Net()
     x = net.input("x", (2, 8))
     model = net.model(net.node("MatMul", x, net.random(8, 4)))
-    unusual = (
-        model + b"\xa2\x06\x00"
-    )  # an unknown field, which writing the model again might move
+    # An unknown field, which writing the model again might move.
+    unusual = model + b"\xa2\x06\x00"
     assert with_unsigned_weights(unusual) is unusual

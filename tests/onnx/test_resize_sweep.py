@@ -273,9 +273,8 @@ def test_a_tensor_of_the_same_sizes_is_copied_by_any_scale() -> None:
 
 
 def test_a_filter_outside_of_the_input_gives_0() -> None:
-    case = resize_case(
-        1134
-    )  # an antialiased enlargement, of which the last filter is outside
+    # An antialiased enlargement, of which the last filter is outside.
+    case = resize_case(1134)
     assert "antialias" in case.name
     tally = sweep([case])
     assert (tally.compared, tally.differing) == (1, [])

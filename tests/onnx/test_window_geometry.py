@@ -109,8 +109,7 @@ class WindowMaker:
         rng, attrs = self.rng, self.attrs
         how = rng.choice(["none", "pads", "auto", "auto"])
         if how == "pads":
-            # Pools refuse pads as large as the window; convolutions may have windows of
-            # padding.
+            # Pools refuse pads as large as the window; convolutions do not.
             most = [size if self.op in POOLS else 2 * size for size in self.kernel]
             attrs["pads"] = [int(rng.integers(0, n)) for _ in range(2) for n in most]
         elif how == "auto":
