@@ -116,9 +116,8 @@ class NetworkWriter:
             2 ** self.numbers.uniform(-8, -4, 1 if is_unsigned or axis < 0 else count)
         ).astype(np.float32)
         low, high = (0, 256) if is_unsigned else (-127, 128)
-        if (
-            self.rng.random() < 0.3
-        ):  # few values: the encoder uses palettes and runs of zeros
+        # Few values: the encoder uses palettes and runs of zeros.
+        if self.rng.random() < 0.3:
             low, high = (125, 131) if is_unsigned else (-2, 3)
         numbers = self.numbers.integers(low, high, shape).astype(
             "uint8" if is_unsigned else "int8"

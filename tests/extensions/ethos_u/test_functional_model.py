@@ -150,9 +150,8 @@ def test_a_weight_stream_that_ends_early_ends_the_largest_convolution(
 ) -> None:
     stream = Stream().add("SET_KERNEL_WIDTH_M1", 255).add("SET_KERNEL_HEIGHT_M1", 255)
     stream.add("SET_IFM_PAD_RIGHT", 255).add("SET_IFM_PAD_BOTTOM", 255)
-    stream.add("SET_IFM_PRECISION", 1 << 6).add(
-        "SET_IFM_DEPTH_M1", 65535
-    )  # bricks in one place
+    # Bricks in one place.
+    stream.add("SET_IFM_PRECISION", 1 << 6).add("SET_IFM_DEPTH_M1", 65535)
     result = run_stream(program, stream.add("OP_CONV").add("OP_STOP"), bytes(64))
     assert result.error.endswith("the weight stream has too few weights")
 

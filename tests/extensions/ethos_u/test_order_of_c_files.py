@@ -23,9 +23,8 @@ def test_no_file_of_the_npu_calls_a_file_that_calls_it() -> None:
         file: {home[name] for name in _CALL.findall(text) if name in home} - {file}
         for file, text in texts.items()
     }
-    order = list(
-        TopologicalSorter(calls).static_order()
-    )  # raises CycleError for a circle
+    # Raises CycleError for a circle.
+    order = list(TopologicalSorter(calls).static_order())
     assert (
         order.index("npu_errors.c")
         < order.index("npu_memory.c")

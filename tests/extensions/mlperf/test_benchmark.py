@@ -108,8 +108,7 @@ def test_score_over_a_pseudo_terminal_equals_litert(
         )
     wanted = litert_results(benchmark, task, [sample.windows[0] for sample in samples])
     labels = np.array([sample.label for sample in samples])
-    # Single floats against doubles: the last of three digits may fall to the other
-    # side.
+    # Single floats against doubles: the last of three digits may differ.
     np.testing.assert_allclose(found.results, wanted, rtol=2e-6, atol=6e-4)
     if task.is_error:
         assert found.top1 is None

@@ -19,10 +19,11 @@ class Scripted:
         self.commands: list[str] = []
 
     def read(self, limit: int, timeout_s: float) -> bytes:
+        # In small pieces, as lines come.
         found, self.said = (
             self.said[:7],
             self.said[7:],
-        )  # in small pieces, as lines come
+        )
         return found.encode()
 
     def write(self, data: bytes) -> None:

@@ -257,9 +257,8 @@ def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> No
     from sklearn.ensemble import RandomForestClassifier
 
     x, y = make_classification(4000, 10, n_informative=6, n_classes=3, random_state=7)
-    x = np.rint(x * 1000).astype(
-        np.float32
-    )  # what a sensor gives: whole numbers of 16 bits
+    # What a sensor gives: whole numbers of 16 bits.
+    x = np.rint(x * 1000).astype(np.float32)
     forest = RandomForestClassifier(100, max_depth=8, random_state=1).fit(x, y)
     data = to_onnx(forest, x[:1], options={"zipmap": False}).SerializeToString()
     module = imported(data)

@@ -84,8 +84,7 @@ def test_transfer_cost_counts_once_per_border():
     offers = [candidate((i,), "", 10) for i in range(3)]
     offers += [candidate((i,), "one", 8) for i in range(3)]
     (best,) = search_partitions(function_of(CHAIN), offers, transfer)
-    # Two inputs and a result are transferred: 9, more than the 6 that three operators
-    # save.
+    # Two inputs and a result are transferred: 9, more than three operators save (6).
     assert (owners(best), best.count) == (["", "", ""], 30)
     assert set(moved) == {("", "one", 48), ("one", "", 48)}
 
@@ -221,9 +220,8 @@ def test_a_result_is_text_that_can_be_edited_and_applied():
     )
     result = run_partition(module, PassTimer(), make_strategy(edited, "it.json"))
     assert [call.op for call in function_of(result).body] == ["@one_add_relu_0", "tanh"]
-    assert (
-        '"makes": [\n            "a"\n          ]' in text
-    )  # the alternatives for that call
+    # The text lists the alternatives for that call.
+    assert '"makes": [\n            "a"\n          ]' in text
 
 
 def test_invalid_results_are_rejected():

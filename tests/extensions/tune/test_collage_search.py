@@ -138,8 +138,7 @@ def test_collage_is_never_worse_than_eager_and_results_can_be_edited(
     )
     assert (log.read_text(), json.loads(again.partition.text())) == before
 
-    # The applied result compiles to the same bytes as the saved module; an edited one
-    # does not.
+    # The applied result compiles to the bytes of the saved module, an edited one not.
     (tmp_path / "elsewhere").mkdir()
     saved = load_model(
         (tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir")

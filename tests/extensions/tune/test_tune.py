@@ -119,9 +119,8 @@ def test_killed_search_resumes_without_repeated_measurements(
         time.sleep(0.01)
     process.kill()
     process.wait()
-    early = log.with_name(
-        "log.jsonl.ahead"
-    )  # measurements that arrived before their turn
+    # Measurements that arrived before their turn.
+    early = log.with_name("log.jsonl.ahead")
     written = log.read_text() + (early.read_text() if early.exists() else "")
     before = len(set(written.splitlines()))
     assert 0 < before < len(measured(two_processes)), "it was not killed half-way"
@@ -224,8 +223,7 @@ def cluster(folder: Path) -> Iterator[str]:
         )
         yield said.stdout.strip()
     finally:
-        # Killed without a request, since a worker would first contact a scheduler that
-        # may be gone.
+        # Killed, not asked: a worker would first contact a scheduler that may be gone.
         for process in processes:
             process.kill()
             process.wait()
