@@ -126,19 +126,19 @@ def test_two_models_share_memory_in_turn(tmp_path: Path):
     transport = firmware("05_two_models", tmp_path, DIGITS, KEYWORD)
     audio, images, known = speech(), held_out_images(), labels()
     said = []
-    for run in range(
-        46
-    ):  # up to the first word; a digit before each run disturbs nothing
+    # Up to the first word; a digit before each run disturbs nothing.
+    for run in range(46):
         transport.write(
             b"d" + images[run].tobytes() + b"a" + audio[640 * run : 640 * (run + 1)]
         )
         said += lines(transport, 2)
     transport.close()
     digits = [int(line.split()[1]) for line in said[::2]]
+    # The two that the network takes for another, in TFLM too.
     known[6], known[22] = (
         5,
         9,
-    )  # the two that the network takes for another, in TFLM too
+    )
     assert digits == known[:46]
     up = [int(line.split()[2]) for line in said[1::2]]
     assert up[44] >= 190 > max(up[:44])

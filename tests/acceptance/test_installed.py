@@ -176,13 +176,14 @@ def installed(folder: Path) -> Firmwright:
     python = home / "bin" / "python"
     make = [sys.executable, "-m", "venv", "--without-pip", str(home)]
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    # Not compiled, as few of the modules are used.
     install = [
         *pip,
         "install",
         "-q",
         "--no-compile",
         str(ROOT),
-    ]  # few of the modules are used
+    ]
     for command in (make, install):
         done = subprocess.run(
             command,

@@ -55,7 +55,6 @@ def test_int4_weights_cost_hardly_more_instructions(
     )
     assert fw.verify(narrow, samples=3).exact
     assert 100 * profile(narrow).total <= PERCENT_MAX * profile(wide).total
-    most = (
-        0.75 if board == "mps3-an547" else 1
-    )  # the goal `balanced` packs few layers of the M4
+    # The goal `balanced` packs few layers of the M4.
+    most = 0.75 if board == "mps3-an547" else 1
     assert constant_bytes(narrow) < most * constant_bytes(wide)

@@ -162,9 +162,8 @@ def test_operators_access_only_their_arguments(
 def test_write_outside_of_the_arguments_ends_the_run(
     compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "ASAN_OPTIONS", "print_legend=0"
-    )  # so that its message comes last
+    # Without the legend, the message comes last.
+    monkeypatch.setenv("ASAN_OPTIONS", "print_legend=0")
     done = compiled("digits", board="host", target="cortex-m -mcpu=cortex-m4")
     plan = done.module.plan
     assert plan is not None

@@ -47,9 +47,8 @@ def check(model: Path, most: int | None = None) -> None:
     images, expected = set(), None
     for length in LENGTHS:
         at_length = replace(compiled, board=board_with(length))
-        done = fw.verify(
-            at_length, samples=2, expected=expected
-        )  # once with the runtime
+        # Once with the runtime, then with the outputs of the run before.
+        done = fw.verify(at_length, samples=2, expected=expected)
         assert done.exact
         expected = done.outputs
         images.add(build_image(at_length).elf.read_bytes())
