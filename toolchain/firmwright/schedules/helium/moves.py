@@ -98,8 +98,10 @@ def _slice_words(op: OpCall) -> int:
     They can along the only axis that counts, if they are whole and few words.
     """
     attrs, x = op.attributes(DynamicGatherAttrs), op.input(0)
+    if attrs.mode != "along":
+        return 0
     axis = gather_axis(op)
-    if attrs.mode != "along" or math.prod(x.shape[:axis]) > 1:
+    if math.prod(x.shape[:axis]) > 1:
         return 0
     slice_bytes = math.prod(x.shape[axis + 1 :]) * x.dtype.size_bytes
     words, rest = divmod(slice_bytes, 4)
