@@ -112,6 +112,7 @@ def test_the_workflow_runs_the_checks_on_all_supported_systems() -> None:
     assert jobs["debian"]["strategy"]["matrix"] == {"image": ["debian:12", "debian:13"]}
     for job in jobs.values():
         assert job["steps"][-1]["run"] == ".ci/run"
+    assert jobs["ubuntu"]["steps"][-1]["env"] == {"FW_PYTHON": "python"}
 
 
 class Checkout:
