@@ -220,7 +220,9 @@ def export_commit(root: Path, folder: Path) -> None:
     archive = folder.with_suffix(".tar")
     run("git", "archive", "-o", str(archive), "HEAD", cwd=root)
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        # Python 3.11.2 of Debian 12 has no filters yet.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(folder)
 
 
 def check_builds(root: Path, work: Path, version: str) -> list[str]:

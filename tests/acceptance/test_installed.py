@@ -154,7 +154,9 @@ def lend_packages(home: Path) -> None:
 
 def unpacked(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        # Python 3.11.2 of Debian 12 has no filters yet.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(folder)
     (suite,) = folder.iterdir()
     return suite
 

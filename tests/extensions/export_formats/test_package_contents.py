@@ -175,7 +175,9 @@ def unpack(form: str, package: Path, folder: Path) -> Path:
     match form:
         case "mlf":
             with tarfile.open(package) as archive:
-                archive.extractall(folder, filter="data")
+                # Python 3.11.2 of Debian 12 has no filters yet.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(folder)
         case "cmsis-pack":
             with zipfile.ZipFile(package) as packed:
                 packed.extractall(folder)
