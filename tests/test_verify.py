@@ -164,7 +164,7 @@ def test_spoken_words_are_bit_exact_on_the_small_boards(
     assert_exact(verified(model_path(model), board), board, SAMPLES)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @models
 @pytest.mark.parametrize("board", other_boards)
 def test_keyword_spotting_is_bit_exact_on_the_other_boards(
@@ -204,7 +204,7 @@ def test_every_planner_is_bit_exact(planner: str, digits_path: Path):
     assert_exact(verified(digits_path, "host", planner=planner), "host", SAMPLES)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @host_c
 @pytest.mark.parametrize(
     "options",

@@ -29,6 +29,7 @@ def test_keyword_spotting_is_faster_than_the_best_published(model_path):
     assert verify(compiled, samples=2).exact
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_short_loops_are_chosen_for_the_small_cache_only(digits_path):
     model = load_model(digits_path)

@@ -108,6 +108,7 @@ def test_sections_within_those_of_the_linker_script_run_on_a_board(
     assert (found.samples, found.mismatches) == (2, 0)
 
 
+@pytest.mark.deep
 def test_with_constants_in_headers_two_models_share_no_file(compiled: Compile) -> None:
     parts = [compiled("digits", name=name) for name in ("one", "two")]
     assert "model/shared_constants.c" in bundle(parts).tree.files

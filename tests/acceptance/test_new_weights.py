@@ -82,6 +82,7 @@ def assert_same_code(one: Compilation, other: Compilation) -> None:
     assert layout_of(one) == layout_of(other)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("board", BOARDS)
 def test_weight_independent_code_suits_every_weight_set(
     board: str, digits_path: Path, tmp_path: Path, deep: bool

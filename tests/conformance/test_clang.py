@@ -80,7 +80,7 @@ def test_model_built_by_clang_matches_the_reference_runtime(
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("board", on_boards(deep=("mps2-an385", "mps2-an505")))
 def test_bundled_model_built_by_clang_matches_the_reference_runtime(
     board: str, digits_path: Path

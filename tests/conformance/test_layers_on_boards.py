@@ -57,6 +57,7 @@ def selected() -> Iterator[object]:
         yield pytest.param(board, marks=marks(board, *more))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("board", list(selected()))
 def test_selected_layers_match_the_reference_runtimes(
     board: str, tmp_path: Path

@@ -199,6 +199,7 @@ def check(
     return counts
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "board",
     [

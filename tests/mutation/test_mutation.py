@@ -62,6 +62,7 @@ def test_every_mutated_async_call_is_rejected(tmp_path: Path) -> None:
     assert_none_survives(judged(mutate_devices.mutants(made, 3)), 20)
 
 
+@pytest.mark.deep
 @pytest.mark.host_c
 def test_mutated_kernels_and_live_ranges_are_caught(tmp_path: Path) -> None:
     made = subject("digits", run_mutation_testing.M4, tmp_path, samples=40)

@@ -45,6 +45,7 @@ def sample() -> tuple[SupportedTest, ...]:
     return tuple(supported[:: max(1, len(supported) // SAMPLE_MAX)])
 
 
+@pytest.mark.deep
 @pytest.mark.host_c
 def test_generated_c_passes_the_node_tests() -> None:
     assert len(sample()) >= SAMPLE_MAX

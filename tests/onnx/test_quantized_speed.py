@@ -41,6 +41,7 @@ def network() -> IRModule:
     return import_onnx(data, "net.onnx", "net", op_table())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "board",
     [

@@ -253,7 +253,7 @@ def _programs() -> list[object]:
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.host_c
 @pytest.mark.parametrize(("numerics", "cases"), _programs())
 def test_generated_c_equals_the_reference(

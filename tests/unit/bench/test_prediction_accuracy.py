@@ -51,6 +51,7 @@ def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
     assert all(row.predicted > 0 and row.counted > 0 for row in rows)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.models
 @pytest.mark.parametrize(
     "board",

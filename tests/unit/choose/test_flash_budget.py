@@ -134,6 +134,7 @@ def test_expensive_constants_are_dropped_if_code_exceeds_the_budget() -> None:
     assert [item.instructions for item in result] == [90, 99]
 
 
+@pytest.mark.deep
 def test_programs_that_stream_the_input_keep_the_budget_or_are_refused(
     digits_path: Path,
 ) -> None:

@@ -203,7 +203,7 @@ def _streamed(
     return built, segment
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 def test_streamed_random_networks_equal_the_graph(target: str, deep: bool) -> None:
     bands: set[int] = set()
@@ -253,6 +253,7 @@ def _squeezed_twice(seed: int) -> IRModule:
     return net.giving(net.conv(net.excited(wide), same=True, channels=4))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2))]
 )

@@ -86,6 +86,7 @@ def with_statement(compiled: Compilation, statement: str, operator: int) -> Comp
     return replace(compiled, tree=SourceTree(files))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("board", "statement", "told"),
     [

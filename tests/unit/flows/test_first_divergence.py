@@ -102,6 +102,7 @@ def two_convolutions(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.deep
 @pytest.mark.host_c
 def test_float_divergence_is_reported_with_its_extent(tmp_path: Path) -> None:
     compiled = compile_for(load_model(two_convolutions(tmp_path)))

@@ -82,6 +82,7 @@ def can_count(emulator: str) -> None:
         pytest.skip(str(missing))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an386", "qemu-riscv32-virt"])
 def test_bounds_hold_for_every_instruction(

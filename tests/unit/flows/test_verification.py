@@ -155,6 +155,7 @@ class PicklingExecutor(Executor):
             yield index, pickle.loads(pickle.dumps(result))
 
 
+@pytest.mark.deep
 @pytest.mark.host_c
 def test_parts_of_a_verification_equal_the_whole(digits: Compilation):
     batch = generate_samples(digits.module.io.inputs, SAMPLES_PER_TASK + 2)

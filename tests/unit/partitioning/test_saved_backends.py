@@ -43,6 +43,7 @@ def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "fixture"), [("npu1 -columns=200", "npu1"), ("squeeze", "squeeze")]
 )

@@ -64,7 +64,7 @@ def test_generated_c_is_part_of_the_module_text():
 TARGETS = ("npu1", "squeeze, c", "npu1 -columns=64, squeeze")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "model",
     [

@@ -76,6 +76,7 @@ def tabulated(value: tir.Expr) -> tir.PrimFunc:
     return tir.PrimFunc("f", (tir.Param(X, "in"), tir.Param(y, "out")), outer)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change",
     [simplify, narrow_indices, lambda f: simplify(narrow_indices(simplify(f)))],

@@ -39,7 +39,7 @@ def _rules(op: str):
     return [schedule for schedule in SCHEDULES if schedule.op == op]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "schedule", _rules("conv2d"), ids=lambda schedule: schedule.name
 )
@@ -52,6 +52,7 @@ def test_convolution_schedules_match_the_reference(
             judge(call, schedule, config)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name
 )
@@ -87,7 +88,7 @@ def test_long_windows_of_one_row_match_the_reference(
         judge(call, schedule, config)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "schedule",
     [*_rules("conv2d"), *_rules("depthwise_conv2d")],
@@ -102,6 +103,7 @@ def test_schedules_match_the_reference_on_single_rows(
             judge(call, schedule, config)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "schedule", _rules("fully_connected"), ids=lambda schedule: schedule.name
 )

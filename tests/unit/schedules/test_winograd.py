@@ -54,7 +54,7 @@ def layer(
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
     ("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)]
