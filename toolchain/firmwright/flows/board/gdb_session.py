@@ -33,6 +33,9 @@ STARTUP_TIMEOUT_S: Final = 20.0
 DEBUGGER: Final = "gdb-multiarch"
 _NO_SCRIPTS: Final = ("-nx", "-iex", "set auto-load off")
 """Neither .gdbinit files nor scripts that an image names are executed."""
+_SOCKETS: Final = Path("/proc/net/unix")
+_LISTENING: Final = "00010000"
+"""The flags of a socket that listens, __SO_ACCEPTCON, in that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +140,28 @@ def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
 
 def _wait_for(path: Path) -> None:
     until = time.monotonic() + STARTUP_TIMEOUT_S
-    while not path.exists():
+    while not _is_listening(path):
         if time.monotonic() > until:
             hint = "check that firmwright run works on this board."
             raise DeviceError(
                 "the emulator did not open its GDB stub.", where=str(path), hint=hint
             )
         time.sleep(0.01)
+
+
+def _is_listening(path: Path) -> bool:
+    """Return whether a socket accepts connections, without connecting to it.
+
+    The path exists a moment earlier, when a connection is still refused. Linux lists
+    the sockets that listen; elsewhere the path has to suffice.
+    """
+    if not _SOCKETS.exists():
+        return path.exists()
+    for line in _SOCKETS.read_text(errors="replace").splitlines():
+        fields = line.split(maxsplit=7)
+        if fields[-1] == str(path) and fields[3] == _LISTENING:
+            return True
+    return False
 
 
 def _drive(transport: Transport, samples: Sequence[Tensors]) -> None:
