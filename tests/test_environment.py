@@ -149,12 +149,17 @@ class Checkout:
         self.script("apt-get", INSTALLS_PACKAGES)
 
     def fw(
-        self, lock_error: str = "", other_error: str = "", apt_status: int = 0
+        self,
+        lock_error: str = "",
+        other_error: str = "",
+        apt_status: int = 0,
+        ci: str = "",
     ) -> subprocess.CompletedProcess[str]:
         self.calls.write_text("", encoding="utf-8")
         environment = {
             "PATH": f"{self.tools}:{self.path}",
             "APT_STATUS": str(apt_status),
+            "CI": ci,
             "FW_PYTHON": "python-stand-in",
             "STAND_IN": str(self.tools / "installer"),
             "CALLS": str(self.calls),
@@ -241,6 +246,28 @@ def test_fw_installs_system_and_python_packages(checkout: Checkout) -> None:
     (call,) = Path(f"{checkout.calls}.apt").read_text("utf-8").splitlines()
     assert "gcc-arm-none-eabi" in call.split()
     assert "going on without" not in done.stderr
+
+
+def test_fw_waits_for_apt_before_it_gives_up(checkout: Checkout) -> None:
+    checkout.hide_system_packages()
+    checkout.script(
+        "apt-get", f"#!/bin/sh\n{shutil.which('sleep')} 0.5\n{INSTALLS_PACKAGES}"
+    )
+    fails = MAKES_ENVIRONMENTS.replace("mkdir -p", "exit 1; mkdir -p")
+    checkout.script("python-stand-in", fails)
+    done = checkout.fw()
+    assert done.returncode == 1
+    assert "could not make the virtual environment" in done.stderr
+    assert Path(f"{checkout.calls}.apt").is_file()
+
+
+def test_fw_without_root_and_sudo_names_the_command(checkout: Checkout) -> None:
+    checkout.hide_system_packages()
+    checkout.script("id", "#!/bin/sh\necho 1000\n")
+    done = checkout.fw(ci="1")
+    assert done.returncode == 0
+    assert "not root and no sudo; run as root: apt-get update" in done.stderr
+    assert "sudo: " not in done.stderr.replace("no sudo; ", "")
 
 
 @pytest.mark.parametrize("pip_error", ["", "ERROR: No space left on device"])
