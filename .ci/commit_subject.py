@@ -1,11 +1,10 @@
-"""Check the subject of a commit message: `area: Imperative summary`, 72 characters.
+"""Check the subject of a commit message: its form and its length.
 
     python .ci/commit_subject.py FILE   the commit-msg hook of pre-commit
 
-FILE contains the message.
-
-Areas are packages or folders, separated by commas: `usmp, ir: ...`. The exit status is
-1 for a wrong subject.
+FILE contains the message. Its subject is `area: Imperative summary`, of at most 72
+characters. Areas are packages or folders, separated by commas: `usmp, ir: ...`. The
+exit status is 1 for a wrong subject.
 """
 
 from __future__ import annotations
