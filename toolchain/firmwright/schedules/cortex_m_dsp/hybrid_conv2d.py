@@ -25,6 +25,7 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     layer_layout,
 )
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
+from firmwright.schedules.epilogue import ODD_SHIFT
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -35,9 +36,6 @@ from firmwright.schedules.skip_constant_channels import ChannelOrder
 # The zero point of an asymmetric input is known only at run time and also fills the
 # padding, so its share of a sum is the zero point times the sum of the channel's
 # weights.
-
-_ODD_SHIFT = 8
-"""Left shift of odd-channel sums in paired-channel micro-kernels."""
 
 
 _CHANNELS = 8
@@ -139,7 +137,7 @@ class DequantizeEpilogue:
             scale = b.let(f"scale{place}", b.load(self.scales, [index]))
 
         def finish(total: ArithExpr) -> ArithExpr:
-            exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
+            exact = total >> ODD_SHIFT if self.is_paired and place % 2 == 1 else total
             if correction is not None:
                 exact = exact - correction
             scaled = exact.cast(FLOAT32)

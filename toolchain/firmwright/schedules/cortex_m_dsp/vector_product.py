@@ -15,6 +15,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
+from firmwright.schedules.epilogue import ODD_SHIFT
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.skip_constant_channels import ChannelOrder
 
@@ -22,7 +23,6 @@ ROWS = 8
 """Rows of weights are computed in groups of that size."""
 _GROUP = 4
 _UNROLL = (4, 2)
-_ODD_SHIFT = 8
 
 Convert = Callable[[ArithExpr, ArithExpr, int], ArithExpr]
 """Converts a sum to an element, given the row and its place in the group."""
@@ -48,7 +48,7 @@ class _BiasEpilogue:
         is_odd = self.is_paired and place % 2 == 1
 
         def finish(total: ArithExpr) -> ArithExpr:
-            exact = total >> _ODD_SHIFT if is_odd else total
+            exact = total >> ODD_SHIFT if is_odd else total
             return self.convert(bias + exact, index, place)
 
         return finish
