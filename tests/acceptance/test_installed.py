@@ -15,13 +15,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from firmwright.pipeline import Compilation
+from tests.archives import unpack_tar
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_TIMEOUT_S = 600
@@ -153,10 +153,7 @@ def lend_packages(home: Path) -> None:
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
-    with tarfile.open(archive) as tar:
-        # Python 3.11.2 of Debian 12 has no filters yet.
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)
-        tar.extractall(folder)
+    unpack_tar(archive, folder)
     (suite,) = folder.iterdir()
     return suite
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import tarfile
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from firmwright.package.package_files import collect_package_files
 from firmwright.pipeline import Bundle, Compilation, bundle
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
+from tests.archives import unpack_tar
 from tests.state.model_writer import ModelFile
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -174,10 +174,7 @@ def unpack(form: str, package: Path, folder: Path) -> Path:
     """Return the folder of a package, which may be an archive."""
     match form:
         case "mlf":
-            with tarfile.open(package) as archive:
-                # Python 3.11.2 of Debian 12 has no filters yet.
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)
-                archive.extractall(folder)
+            unpack_tar(package, folder)
         case "cmsis-pack":
             with zipfile.ZipFile(package) as packed:
                 packed.extractall(folder)
