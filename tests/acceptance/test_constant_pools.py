@@ -16,6 +16,7 @@ import pytest
 from firmwright.artifacts import Image, PreloadedMemory
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.base.resources import boards_dir
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.firmware_images import build_image
@@ -35,14 +36,6 @@ Compile = Callable[..., Compilation]
 
 SCOPES = ("global", "external", "port", "async")
 SEPARATE = SCOPES[1:]
-WARNINGS = [
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
-]
 RAM_BYTES = 40 * 1024
 CHUNK_BYTES = 32
 M4 = "mps2-an386"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.model_session import ModelSession
@@ -27,14 +28,6 @@ Run = Callable[..., str]
 INT8 = ("ad", "ic", "kws", "vww", "ww")
 FLOAT = ("ad_float", "ic_float", "kws_float", "vww_float")
 M4 = "cortex-m -mcpu=cortex-m4"
-WARNINGS = [
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
-]
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 DIGEST = """
 import hashlib, sys
@@ -211,7 +204,7 @@ def test_assembly_compiles_with_a_frame_pointer(
             "-O2",
             "-fno-omit-frame-pointer",
         ]
-        command += ["-std=c99", *WARNINGS, "-Wcast-align", *fallback]
+        command += ["-std=c99", *WARNINGS, *fallback]
         command += ["-c", f"model/{name}.c", "-o", os.devnull]
         subprocess.run(command, cwd=tmp_path, check=True)
 

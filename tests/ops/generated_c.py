@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir import tir
 from firmwright.ir.module import IoTensor
@@ -25,12 +26,7 @@ Array = NDArray[np.generic]
 FLAGS = (
     "-std=c99",
     "-O0",
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
+    *WARNINGS,
     "-ffp-contract=off",
     "-fsanitize=address,undefined,float-cast-overflow",
 )

@@ -21,6 +21,7 @@ from firmwright.base.errors import DeviceError
 from firmwright.boards import load_board
 from firmwright.boards.load import create_board
 from firmwright.build import build_project
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.build.project_files import project_files
 from firmwright.device.errors import FaultError
 from firmwright.device.process_transport import ProcessTransport
@@ -36,14 +37,6 @@ SIZE = 600
 X = "serving_default_x:0"
 HANG, CRASH = -128, -127
 
-WARNINGS = [
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
-]
 FLAGS = ["-std=c99", *WARNINGS, "-DFWR_PROFILE=1", f"-I{ROOT / 'runtime_c'}"]
 RUNTIME_FLASH_MAX_BYTES = 6 * 1024
 RUNTIME_RAM_MAX_BYTES = 512

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import INT32
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.module import IRModule
@@ -94,20 +95,12 @@ def program(
         str(tmp_path / "main.c"),
         *map(str, sorted((tmp_path / "model").glob("*.c"))),
     ]
-    warnings = [
-        "-Wall",
-        "-Wextra",
-        "-Wconversion",
-        "-Wshadow",
-        "-Wdouble-promotion",
-        "-Werror",
-    ]
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command = [
         GCC,
         "-std=c99",
         "-O1",
-        *warnings,
+        *WARNINGS,
         *sanitize,
         f"-I{tmp_path / 'model'}",
         *flags,

@@ -16,6 +16,7 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import DType
 from firmwright.base.quant import Quantization
+from firmwright.build.compiler_flags import WARNINGS
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.ir import tir
@@ -26,14 +27,6 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.intrinsic import Intrinsic
 from tests.unit.codegen.planned_mains import planned_main, whole
 
-WARNINGS = [
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
-]
 FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]
 GCC = "gcc" if shutil.which("gcc") else "cc"
 BUILDS = (

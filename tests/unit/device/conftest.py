@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.build.compiler_flags import WARNINGS
+
 ROOT = Path(__file__).parents[3]
 RUNTIME = ROOT / "runtime_c"
-WARNINGS = [
-    "-Wall",
-    "-Wextra",
-    "-Wconversion",
-    "-Wshadow",
-    "-Wdouble-promotion",
-    "-Werror",
-]
 
 Build = Callable[..., Path]
 
