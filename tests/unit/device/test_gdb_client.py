@@ -3,7 +3,6 @@
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from firmwright.build import build_project
 from firmwright.build.project_files import project_files
 from firmwright.device.flash_image import FlashImage, read_hex
 from firmwright.device.gdb_client import GdbClient
-from firmwright.device.qemu_process import QemuCommand, start_qemu
+from firmwright.device.qemu_process import QemuCommand, start_qemu, wait_for_gdb_stub
 from firmwright.device.session import Session
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +55,7 @@ def test_a_machine_started_empty_is_programmed_verified_and_runs(
         run.machine, None, run.program, tuple(run.args), gdb=str(path)
     )
     transport = start_qemu(command)
-    _wait_for_server(path)
+    wait_for_gdb_stub(path)
     with GdbClient(f"unix:{path}") as stub:
         with pytest.raises(DeviceError, match=r"at 0x\w+ there is 0x00"):
             stub.verify(content)
@@ -71,17 +70,6 @@ def test_a_machine_started_empty_is_programmed_verified_and_runs(
         x[0] = 1
         outputs = session.run({session.info.inputs[0].name: x})
         assert np.array_equal(next(iter(outputs.values())), 2 * x)
-
-
-def _wait_for_server(path: Path) -> None:
-    """Wait until the socket listens: it exists slightly earlier."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        sockets = Path("/proc/net/unix").read_text()
-        # The flags of a listening socket are 00010000.
-        if re.search(rf" 00010000 .* {re.escape(str(path))}$", sockets, re.MULTILINE):
-            return
-        time.sleep(0.01)
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """Debugging an emulated board, stopped at the start of an operator."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import load_board
 from firmwright.device.gdb_client import GdbClient
-from firmwright.flows.board import gdb_session
 from firmwright.flows.board.gdb_session import (
     check_operator,
     debug_commands,
@@ -111,14 +109,3 @@ def test_missing_operators_and_a_missing_gdb_are_usage_errors(
         ToolMissingError, match=r"neither gdb-multiarch nor arm-none-eabi-gdb"
     ):
         find_debugger("arm-none-eabi")
-
-
-def test_a_socket_that_exists_does_not_listen_yet(tmp_path: Path) -> None:
-    path = tmp_path / "stub"
-    with socket.socket(socket.AF_UNIX) as server:
-        assert not gdb_session._is_listening(path)
-        server.bind(str(path))
-        assert path.exists()
-        assert gdb_session._is_listening(path) != Path("/proc/net/unix").exists()
-        server.listen()
-        assert gdb_session._is_listening(path)

@@ -24,7 +24,10 @@ PACKAGES = {
     "qemu-system-arm": "qemu-system-arm",
     "qemu-system-riscv32": "qemu-system-misc",
 }
-_START_S: Final = 10.0
+_START_S: Final = 20.0
+_SOCKETS: Final = Path("/proc/net/unix")
+_LISTENING: Final = "00010000"
+"""The flags of a socket that listens, __SO_ACCEPTCON, in that file."""
 PACE_MAX: Final = 10
 """The limit of QEMU's `-icount shift`."""
 
@@ -110,7 +113,9 @@ class QemuRttTransport(RttTransport):
         self._process = process
         self._folder = folder
         try:
-            stub = _connect(f"unix:{folder}/gdb")
+            path = Path(folder) / "gdb"
+            wait_for_gdb_stub(path)
+            stub = GdbClient(f"unix:{path}")
             super().__init__(stub, board.ram.start, board.ram.size_bytes, process.name)
         except BaseException:
             self._end()
@@ -134,13 +139,27 @@ def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
     return QemuRttTransport(process, folder, board)
 
 
-def _connect(address: str) -> GdbClient:
-    """Connect to the stub of an emulator that may still be starting."""
+def wait_for_gdb_stub(path: Path) -> None:
+    """Return when the emulator that was told to listen at `path` does so."""
     deadline = time.monotonic() + _START_S
-    while True:
-        try:
-            return GdbClient(address)
-        except DeviceError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.02)
+    while not _is_listening(path):
+        if time.monotonic() > deadline:
+            what = "the emulator did not open its GDB stub."
+            hint = "check that firmwright run works on this board."
+            raise DeviceError(what, where=str(path), hint=hint)
+        time.sleep(0.01)
+
+
+def _is_listening(path: Path) -> bool:
+    """Return whether a socket accepts connections, without connecting to it.
+
+    The path exists a moment earlier, when a connection is still refused. Linux lists
+    the sockets that listen; elsewhere the path has to suffice.
+    """
+    if not _SOCKETS.exists():
+        return path.exists()
+    for line in _SOCKETS.read_text(errors="replace").splitlines():
+        fields = line.split(maxsplit=7)
+        if fields[-1] == str(path) and fields[3] == _LISTENING:
+            return True
+    return False

@@ -7,7 +7,6 @@ only the commands of GDB and of the debug probe's server are returned.
 import contextlib
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.boards.flash_tools import FlashTools
 from firmwright.device.errors import Timeouts
-from firmwright.device.qemu_process import QemuCommand, start_qemu
+from firmwright.device.qemu_process import QemuCommand, start_qemu, wait_for_gdb_stub
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.flows.board.firmware_images import build_image
@@ -29,13 +28,9 @@ from firmwright.pipeline import Compilation
 Command = tuple[str, ...]
 BREAKPOINT_TIMEOUT_S: Final = 24 * 3600.0
 """The firmware does not answer while it is stopped at a breakpoint."""
-STARTUP_TIMEOUT_S: Final = 20.0
 DEBUGGER: Final = "gdb-multiarch"
 _NO_SCRIPTS: Final = ("-nx", "-iex", "set auto-load off")
 """Neither .gdbinit files nor scripts that an image names are executed."""
-_SOCKETS: Final = Path("/proc/net/unix")
-_LISTENING: Final = "00010000"
-"""The flags of a socket that listens, __SO_ACCEPTCON, in that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,39 +124,13 @@ def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
         )
         transport = start_qemu(command)
         try:
-            _wait_for(path)
+            wait_for_gdb_stub(path)
             samples = generate_samples(compiled.module.io.inputs, 1, 0).samples
             drive = (transport, samples)
             threading.Thread(target=_drive, args=drive, daemon=True).start()
             yield image, str(path)
         finally:
             transport.close()
-
-
-def _wait_for(path: Path) -> None:
-    until = time.monotonic() + STARTUP_TIMEOUT_S
-    while not _is_listening(path):
-        if time.monotonic() > until:
-            hint = "check that firmwright run works on this board."
-            raise DeviceError(
-                "the emulator did not open its GDB stub.", where=str(path), hint=hint
-            )
-        time.sleep(0.01)
-
-
-def _is_listening(path: Path) -> bool:
-    """Return whether a socket accepts connections, without connecting to it.
-
-    The path exists a moment earlier, when a connection is still refused. Linux lists
-    the sockets that listen; elsewhere the path has to suffice.
-    """
-    if not _SOCKETS.exists():
-        return path.exists()
-    for line in _SOCKETS.read_text(errors="replace").splitlines():
-        fields = line.split(maxsplit=7)
-        if fields[-1] == str(path) and fields[3] == _LISTENING:
-            return True
-    return False
 
 
 def _drive(transport: Transport, samples: Sequence[Tensors]) -> None:
