@@ -18,17 +18,21 @@ from firmwright.ir.graph.attributes.movement import AxisAttrs
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, RowWindow, Subviews
 from firmwright.ops.row_windows import elementwise_row_window
-from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies
+from firmwright.ops.strided_copy import (
+    DTYPES,
+    CopyAxis,
+    StridedCopy,
+    checked_axis,
+    lower_copies,
+)
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     first = call.input(0)
     y = call.output
-    axis = call.attributes(AxisAttrs).axis
     if first.dtype not in DTYPES:
         raise NotSupportedError(f"{first.dtype.name} inputs")
-    if not 0 <= axis < len(first.shape):
-        raise NotSupportedError(f"axis {axis} of {len(first.shape)} dimensions")
+    axis = checked_axis(call.attributes(AxisAttrs).axis, len(first.shape))
     total = 0
     for index in range(len(call.inputs)):
         x = call.input(index)

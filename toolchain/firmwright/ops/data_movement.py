@@ -4,6 +4,7 @@ TFLite's constant inputs (permutations, begins, multiples...) are attributes her
 count from 0. Semantics: TFLite's reference operators of these names.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import (
     CopyAxis,
     StridedCopy,
+    checked_axis,
     copy_axes,
     data_movement_op,
     row_major_strides,
@@ -35,6 +37,8 @@ from firmwright.ops.strided_copy import (
 def _transposed_shape(call: OpCall) -> tuple[int, ...]:
     shape = call.input(0).shape
     perm = call.attributes(TransposeAttrs).perm
+    if sorted(perm) != list(range(len(shape))):
+        raise NotSupportedError(f"{list(perm)} are not the axes of {len(shape)}")
     return tuple(shape[axis] for axis in perm)
 
 
@@ -98,8 +102,12 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _split_shapes(call: OpCall) -> list[tuple[int, ...]]:
     attrs = call.attributes(SplitAttrs)
-    axis = attrs.axis
     shape = call.input(0).shape
+    axis = checked_axis(attrs.axis, len(shape))
+    if sum(attrs.sizes) != shape[axis]:
+        raise NotSupportedError(
+            f"{shape[axis]} elements split into {list(attrs.sizes)}"
+        )
     return [(*shape[:axis], n, *shape[axis + 1 :]) for n in attrs.sizes]
 
 
@@ -121,10 +129,9 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 
 def _pack_shape(call: OpCall) -> tuple[int, ...]:
-    axis = call.attributes(AxisAttrs).axis
     shape = call.input(0).shape
-    is_equal = all(kind is not None and kind.shape == shape for kind in call.inputs)
-    if not is_equal or axis > len(shape):
+    axis = checked_axis(call.attributes(AxisAttrs).axis, len(shape) + 1)
+    if not all(kind is not None and kind.shape == shape for kind in call.inputs):
         raise NotSupportedError("inputs of different shapes")
     return (*shape[:axis], len(call.inputs), *shape[axis:])
 
@@ -146,8 +153,8 @@ def _pack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 
 def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
-    axis = call.attributes(AxisAttrs).axis
     shape = call.input(0).shape
+    axis = checked_axis(call.attributes(AxisAttrs).axis, len(shape))
     return [(*shape[:axis], *shape[axis + 1 :])] * shape[axis]
 
 
@@ -164,8 +171,14 @@ def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
 
 def _gather_shape(call: OpCall) -> tuple[int, ...]:
     attrs = call.attributes(GatherAttrs)
-    axis = attrs.axis
     shape = call.input(0).shape
+    axis = checked_axis(attrs.axis, len(shape))
+    least, most = min(attrs.indices, default=0), max(attrs.indices, default=0)
+    is_inside = least >= 0 and most < shape[axis]
+    if not is_inside or math.prod(attrs.shape) != len(attrs.indices):
+        raise NotSupportedError(
+            f"{list(attrs.shape)} indices of {shape[axis]} elements"
+        )
     return (*shape[:axis], *attrs.shape, *shape[axis + 1 :])
 
 
@@ -235,8 +248,8 @@ def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
 def _reversed_shape(call: OpCall) -> tuple[int, ...]:
     shape = call.input(0).shape
     axes = call.attributes(ReverseAttrs).axes
-    if not all(0 <= axis < len(shape) for axis in axes):
-        raise NotSupportedError(f"the axes {list(axes)} of {len(shape)}")
+    for axis in axes:
+        checked_axis(axis, len(shape))
     return shape
 
 

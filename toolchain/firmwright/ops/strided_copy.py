@@ -264,6 +264,13 @@ def narrowest_index_dtype(values: Sequence[int]) -> DType:
     return next(kind for kind in (UINT8, UINT16, INT32) if max(values) <= kind.max)
 
 
+def checked_axis(axis: int, rank: int) -> int:
+    """Return the axis; NotSupportedError unless it is counted from 0, below `rank`."""
+    if not 0 <= axis < rank:
+        raise NotSupportedError(f"axis {axis} of {rank} dimensions")
+    return axis
+
+
 def data_movement_op(
     name: str,
     shape: Callable[[OpCall], tuple[int, ...] | list[tuple[int, ...]]],
