@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from firmwright.base import resource_limits
-from firmwright.base.errors import UnsupportedError
+from firmwright.base.errors import NotSupportedError, UnsupportedError
 from firmwright.frontends.onnx import constant_folding, import_onnx
+from firmwright.frontends.onnx.importer import _OnnxImporter
+from firmwright.frontends.onnx.node_context import CallEmitter
+from firmwright.frontends.onnx.reader import read_onnx
+from firmwright.frontends.onnx.value_table import ValueTable
 from firmwright.ops.registry import op_table
 from onnx import TensorProto, helper
 
@@ -141,3 +145,28 @@ def test_loops_inside_one_another_are_limited(monkeypatch: pytest.MonkeyPatch) -
     assert "loops that expand to more than 100 operators" in message(
         [inner], {"n": 100}
     )
+
+
+def test_a_body_that_is_too_large_leaves_the_names_of_the_graph_around_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource_limits, "EXPANDED_CALLS_MAX", 1)
+    x, y, b = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xyb"
+    )
+    outer = helper.make_graph([node("Relu", "x", result="y")], "outer", [x], [y])
+    hidden = helper.make_tensor("hidden", TensorProto.FLOAT, [1], [1.0])
+    twice = [node("Relu", "hidden", result="a"), node("Relu", "a", result="b")]
+    body = helper.make_graph(twice, "body", [], [b], [hidden])
+    model = helper.make_model(outer, opset_imports=OPSETS[:1])
+    emitter = CallEmitter(op_table())
+    values = ValueTable(emitter)
+    graph = read_onnx(model.SerializeToString(), "outer.onnx")
+    importer = _OnnxImporter(graph, emitter, values)
+    importer.run()
+    tensors, readers = values.tensors, values.readers
+    with pytest.raises(NotSupportedError, match="more than 1 operators"):
+        importer._import_subgraph(body, {})
+    assert values.tensors is tensors
+    assert values.readers is readers
+    assert "hidden" not in values.tensors

@@ -409,11 +409,13 @@ class _OnnxImporter:
             constants[item.name] = ConstantValue(tensor_array(item), item.name)
         values.tensors = {**values.tensors, **bound, **constants}
         values.enter(graph.node, graph.output)
-        with self.inlining.level(len(graph.node)):
-            for node in graph.node:
-                self._import_or_refuse(node, self.model.opset)
-        results = [values.tensors.get(item.name) for item in graph.output]
-        values.tensors, values.readers, values.fused_outputs, values.outputs = outer
+        try:
+            with self.inlining.level(len(graph.node)):
+                for node in graph.node:
+                    self._import_or_refuse(node, self.model.opset)
+            results = [values.tensors.get(item.name) for item in graph.output]
+        finally:
+            values.tensors, values.readers, values.fused_outputs, values.outputs = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
         return [values.materialize(item) for item in results if item is not None]
