@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import firmwright as fw
 from firmwright.base.errors import FirmwrightError
 from firmwright.cli.main import main
 from firmwright.extensions.sbom.sbom import project_sbom
+from firmwright.extensions.sbom.toolchain_libraries import find_toolchain
 
 DIGITS = (
     Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
@@ -64,6 +68,60 @@ def test_model_runtime_libraries_compiler_and_tool_are_named(project: Path) -> N
     } <= kinds
     (tool,) = bill["metadata"]["tools"]["components"]
     assert (tool["name"], tool["version"]) == ("firmwright", fw.__version__)
+
+
+def by_name(bill: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {part["name"]: part for part in bill["components"]}
+
+
+def test_models_runtime_and_glue_have_the_licenses_that_their_files_state(
+    tmp_path: Path,
+) -> None:
+    options = ["--board", "mps2-an386", "--license", "MIT OR Apache-2.0"]
+    assert main(["compile", str(DIGITS), *options, "-o", str(tmp_path)]) == 0
+    found = by_name(project_sbom(tmp_path, {}))
+    assert found["digits"]["licenses"] == [{"expression": "MIT OR Apache-2.0"}]
+    assert found["firmwright-runtime"]["licenses"] == [{"expression": "Apache-2.0"}]
+    both = {"expression": "Apache-2.0 AND (MIT OR Apache-2.0)"}
+    assert found["glue-and-build"]["licenses"] == [both]
+
+
+@pytest.mark.parametrize(
+    ("board", "library"),
+    [
+        pytest.param("mps2-an386", "newlib-nano", marks=pytest.mark.qemu),
+        pytest.param("hifive1-revb", "picolibc", marks=pytest.mark.qemu("riscv32")),
+    ],
+)
+def test_linked_libraries_have_the_versions_of_the_installed_compiler(
+    board: str, library: str, tmp_path: Path
+) -> None:
+    compiled = fw.compile(fw.load(DIGITS), board=board)
+    compiled.save(tmp_path)
+    found = by_name(project_sbom(tmp_path, {}))
+    gcc = f"{compiled.board.toolchain}-gcc"
+    version = subprocess.run(
+        [gcc, "-dumpfullversion"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    libgcc = found["libgcc"]
+    assert libgcc["version"] == found[gcc]["version"] == version
+    exception = "GPL-3.0-or-later WITH GCC-exception-3.1"
+    assert libgcc["licenses"] == [{"expression": exception}]
+    command = [gcc, *compiled.board.cpu_flags, "-print-libgcc-file-name"]
+    archive = subprocess.run(command, capture_output=True, text=True, check=True)
+    content = Path(archive.stdout.strip()).read_bytes()
+    assert libgcc["hashes"][0]["content"] == hashlib.sha256(content).hexdigest()
+    assert re.fullmatch(r"\d+\.\d+(\.\d+)?", found[library]["version"])
+    assert found[library]["licenses"][0]["license"]["url"].startswith("https://")
+
+
+def test_libraries_of_another_compiler_have_no_version(project: Path) -> None:
+    known = find_toolchain("arm-none-eabi", ["--specs=nano.specs"], [], "GCC: 1.2.3")
+    assert [library.version for library in known.libraries] == ["", ""]
+    assert known.libraries[0].license.name
+    hostile = ["-B/tmp", "--specs=/tmp/evil.specs", "-fplugin=/tmp/x.so", "-wrapper"]
+    assert find_toolchain("arm-none-eabi", hostile, hostile).libraries == ()
+    assert find_toolchain("/tmp/evil", ["--specs=nano.specs"], hostile).version == ""
 
 
 def test_library_folder_is_a_component(project: Path) -> None:

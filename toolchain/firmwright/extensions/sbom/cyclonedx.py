@@ -10,14 +10,9 @@ from typing import Final, TypeAlias
 
 from firmwright.base.json_input import Json, JsonObject, as_object, as_texts
 from firmwright.base.version import VERSION
+from firmwright.extensions.sbom.toolchain_libraries import License, Toolchain
 
 SPEC_VERSION: Final = "1.6"
-RUNTIME_LICENSE: Final = "Apache-2.0"
-_LIBRARIES: Final = {
-    "--specs=nano.specs": ("newlib-nano", "libgcc"),
-    "--specs=picolibc.specs": ("picolibc", "libgcc"),
-}
-"""Libraries that the toolchain links, by the flag that selects them."""
 _ROOT: Final = "firmware"
 """The reference of the component that depends on all others."""
 _TOOL: Final = "firmwright"
@@ -28,15 +23,17 @@ Component: TypeAlias = dict[str, Json]
 class SbomInput:
     """The contents of a project's folder.
 
-    `files` maps relative paths to SHA-256 in hex. `image` is the hash of the release
-    image and `built_by` its compiler's version line, or "".
+    `files` maps relative paths to SHA-256 in hex, and `licenses` those that state one
+    to its SPDX expression. `image` is the hash of the release image and `built_by` its
+    compiler's version line, or "".
     """
 
     board: str
     core: str
     models: Sequence[JsonObject]
-    library_flags: Sequence[str]
+    toolchain: Toolchain
     files: Mapping[str, str]
+    licenses: Mapping[str, str]
     image: str = ""
     built_by: str = ""
 
@@ -93,7 +90,7 @@ def _models(project: SbomInput) -> Iterator[Component]:
         if facts.get("source_sha256"):
             component["hashes"] = _hashes(str(facts["source_sha256"]))
         component["properties"] = _properties(numerics=facts["numerics"])
-        yield {**component, "components": _files(project, files)}
+        yield component | _contents(project, files)
 
 
 def _folders(project: SbomInput) -> Iterator[Component]:
@@ -101,18 +98,17 @@ def _folders(project: SbomInput) -> Iterator[Component]:
     runtime = _paths_in(project, "runtime/")
     if runtime:
         component = _component("library", "firmwright-runtime", "runtime", VERSION)
-        license_fields = {"licenses": [{"license": {"id": RUNTIME_LICENSE}}]}
-        yield {**component, **license_fields, "components": _files(project, runtime)}
+        yield component | _contents(project, runtime)
     backends = {path.split("/")[1] for path in _paths_in(project, "backend/")}
     for backend in sorted(backends):
         files = _paths_in(project, f"backend/{backend}/")
         component = _component("library", backend, f"backend:{backend}")
-        yield {**component, "components": _files(project, files)}
+        yield component | _contents(project, files)
     of_models = (f"model/{facts['model']}" for facts in project.models)
     listed = ("runtime/", "backend/", *of_models)
     rest = [path for path in project.files if not path.startswith(listed)]
     component = _component("application", "glue-and-build", "glue", VERSION)
-    yield {**component, "components": _files(project, rest)}
+    yield component | _contents(project, rest)
 
 
 def _paths_in(project: SbomInput, prefix: str) -> list[str]:
@@ -121,15 +117,26 @@ def _paths_in(project: SbomInput, prefix: str) -> list[str]:
 
 def _libraries(project: SbomInput) -> Iterator[Component]:
     """Yield the toolchain's libraries that the image contains."""
-    for flag in project.library_flags:
-        for name in _LIBRARIES.get(flag, ()):
-            yield _component("library", name, f"toolchain:{name}")
+    for library in project.toolchain.libraries:
+        ref = f"toolchain:{library.name}"
+        component = _component("library", library.name, ref, library.version)
+        component["licenses"] = _licenses(library.license)
+        if library.sha256:
+            component["hashes"] = _hashes(library.sha256)
+        yield component
+
+
+def _licenses(found: License) -> list[Json]:
+    if found.expression:
+        return [{"expression": found.expression}]
+    return [{"license": {"name": found.name, "url": found.url}}]
 
 
 def _compiler(project: SbomInput) -> Component:
     """Return the component of the compiler, which is not part of the image."""
     tuned = as_object(project.models[0].get("compiler") or {})
-    component = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
+    tool, version = str(tuned.get("tool") or "gcc"), project.toolchain.version
+    component = _component("application", tool, "compiler", version)
     flags = as_texts(tuned.get("flags", []))
     properties = _properties(tuned_for=" ".join(flags), built_by=project.built_by)
     return {**component, "scope": "excluded", "properties": properties}
@@ -140,6 +147,22 @@ def _component(kind: str, name: str, ref: str, version: str = "") -> Component:
     if version:
         component["version"] = version
     return component
+
+
+def _contents(project: SbomInput, paths: Sequence[str]) -> Component:
+    """Return the files of a component, and together the licenses that they state."""
+    stated = {project.licenses[path] for path in paths if path in project.licenses}
+    fields: Component = {"components": _files(project, paths)}
+    if stated:
+        fields["licenses"] = _licenses(License(_both(sorted(stated))))
+    return fields
+
+
+def _both(expressions: Sequence[str]) -> str:
+    """Join SPDX expressions by AND."""
+    if len(expressions) == 1:
+        return expressions[0]
+    return " AND ".join(f"({text})" if " " in text else text for text in expressions)
 
 
 def _files(project: SbomInput, paths: Iterable[str]) -> list[Component]:

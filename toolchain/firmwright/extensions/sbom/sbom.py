@@ -15,6 +15,7 @@ from firmwright.base.json_input import Json, as_list, as_text, as_texts
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
 from firmwright.extensions.sbom.cyclonedx import SbomInput, build_sbom
+from firmwright.extensions.sbom.toolchain_libraries import find_toolchain
 from firmwright.flows.model.model import write_file
 from firmwright.package.metadata_reader import facts_of_models, read_metadata
 
@@ -34,6 +35,8 @@ EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
 _USED_FACTS: Final = ("model", "model_id", "source_sha256", "numerics", "compiler")
 _TOP_LEVEL_FILES: Final = ("SConstruct", MARKER)
+_HEAD_BYTES: Final = 1024
+_LICENSE_TAG: Final = re.compile(rb"SPDX-License-Identifier: ([A-Za-z0-9.+() -]+)")
 _COMPILERS: Final = re.compile(
     rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)"
 )
@@ -49,29 +52,45 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Json
     elf = folder / "build" / "release" / "firmware.elf"
     image = elf.read_bytes() if elf.is_file() else b""
     compiler_match = _COMPILERS.search(image)
+    built_by = compiler_match[1].decode("ascii", "replace") if compiler_match else ""
+    files = _read_files(folder)
     project = SbomInput(
         board=as_text(about["name"]),
         core=as_text(about["core"]),
         models=facts_of_models(facts),
-        library_flags=as_texts(about["library_flags"]),
-        files=_file_hashes(folder),
+        toolchain=find_toolchain(
+            as_text(about["toolchain"]),
+            as_texts(about["library_flags"]),
+            as_texts(about["compile_flags"]),
+            built_by,
+        ),
+        files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        licenses=_licenses(files),
         image=hashlib.sha256(image).hexdigest() if image else "",
-        built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
+        built_by=built_by,
     )
     return build_sbom(project, _epoch_s(environment))
 
 
-def _file_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the project's files by their paths in the folder."""
+def _read_files(folder: Path) -> dict[str, bytes]:
+    """Return the project's files by their paths in the folder."""
     paths = [folder / name for name in _TOP_LEVEL_FILES]
     for place in _FOLDERS:
         paths += (folder / place).rglob("*")
-    hashes: dict[str, str] = {}
+    files: dict[str, bytes] = {}
     for path in sorted(paths):
         if path.is_file():
-            name = path.relative_to(folder).as_posix()
-            hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return hashes
+            files[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return files
+
+
+def _licenses(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the SPDX expressions that the heads of files state."""
+    licenses: dict[str, str] = {}
+    for name, data in files.items():
+        if stated := _LICENSE_TAG.search(data[:_HEAD_BYTES]):
+            licenses[name] = stated[1].decode("ascii").strip()
+    return licenses
 
 
 def _epoch_s(environment: Mapping[str, str]) -> int | None:
