@@ -265,7 +265,7 @@ def test_without_tensorflow_the_conversion_is_explained(
     install(tmp_path, monkeypatch, "raise ImportError")
     with pytest.raises(ToolMissingError, match="TensorFlow is not installed") as caught:
         load_model(keras_file(tmp_path))
-    assert "pip install tensorflow" in str(caught.value)
+    assert "pip install 'firmwright[keras]'" in str(caught.value)
 
 
 def test_archives_that_unpack_to_much_more_are_refused(tmp_path: Path) -> None:

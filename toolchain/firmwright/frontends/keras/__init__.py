@@ -22,7 +22,7 @@ from firmwright.frontends.keras.config_check import find_foreign_classes
 
 log = logging.getLogger(__name__)
 KERAS_HINT = (
-    "pip install tensorflow, or convert the model where TensorFlow is, by "
+    "pip install 'firmwright[keras]', or convert the model where TensorFlow is, by "
     "TFLiteConverter as in docs/keras.md."
 )
 _HDF5_MARK = b"\x89HDF\r\n\x1a\n"
