@@ -163,9 +163,13 @@ def _restrict_board_pool(
 ) -> PoolInfo:
     """Return the board's pool with the smaller size, and the given speeds."""
     if asked.name not in own:
-        kind = "pool" if asked.access == "rw" else "pool for constants"
+        is_writable = asked.access == "rw"
+        kind = "pool" if is_writable else "pool for constants"
+        key = "pool" if is_writable else "const_pool"
         what = f"board {board.name} has no {kind} {asked.name}."
-        hint = f"one of {', '.join(own)}." if own else "another board."
+        hint = f"a board file of which a [[memory]] has {key} = {asked.name!r}."
+        if own:
+            hint = f"one of {', '.join(own)}, or {hint}"
         raise UsageError(what, hint=hint)
     pool = own[asked.name]
     sizes = [size for size in (asked.size_bytes, pool.size_bytes) if size is not None]
