@@ -149,8 +149,10 @@ def test_images_and_sessions_are_rendered(digits_path: Path) -> None:
 
 def test_profile_is_rendered_with_operator_shares() -> None:
     costs = (
-        OperatorCost(0, "first", "conv2d", 9_216, 750, "dsp.conv2d.im2col", 700),
-        OperatorCost(1, "second", "softmax", 0, 250, "default", 300),
+        OperatorCost(
+            0, "first", "conv2d", 9_216, 750, "dsp.conv2d.im2col", 700, "first"
+        ),
+        OperatorCost(1, "second", "softmax", 0, 250, "default", 300, "second"),
     )
     found = Profile(
         "digits", "mps2-an386", "instructions", 1_000, 40, costs, 0, 248, 4_096

@@ -190,7 +190,7 @@ def verification(name: str) -> str:
 
 
 def profile(name: str) -> str:
-    cost = OperatorCost(0, name, name, 9, 750, name, 700)
+    cost = OperatorCost(0, name, name, 9, 750, name, 700, name)
     return Profile(name, name, name, 1000, 40, (cost,), 0, 248, 4096)._repr_html_()
 
 

@@ -7,6 +7,7 @@ main.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
+from firmwright.base.display_names import display_name
 from firmwright.base.json_input import Json, JsonObject, as_object
 
 NO_OPERATOR = -1
@@ -68,16 +69,25 @@ class ConstantSummary:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSummary:
-    """An operator with code, the C function `kernel`; `index` is that of the model."""
+    """An operator with code, the C function `kernel`; `index` is that of the model.
+
+    `shape` is that of the first output.
+    """
 
     index: int
     name: str
     kind: str
+    shape: tuple[int, ...]
     macs: int
     schedule: str
     kernel: str
     span: str
     tensor: str
+
+    @property
+    def label(self) -> str:
+        """The name for people."""
+        return display_name(self.name, self.kind, self.index, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Tables are aligned, numbers to the right; None is shown as a dash."""
 
+import pytest
+
 from firmwright.cli.text_table import format_number, format_pairs, format_table
 
 
@@ -53,9 +55,43 @@ def test_narrow_tables_lose_columns_before_names_or_numbers_are_broken(monkeypat
     assert "█" not in text
     assert "kind" in text
     assert "0.010  11.5 %" in text
-    text = format_table(HEAD * 2, [ROW * 2])
-    assert "0.010  11.5 %" in text
-    assert "depthwise_conv_2d_1" not in text, "there is nothing else left"
+
+
+def test_bars_are_dropped_before_texts_are_wrapped(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    row = ["conv2d 2, 25x5x64", "a text of some words", 1_113_620, 2_113_620, "█" * 12]
+    head = ["operator", "note", "instructions", "cycles", ""]
+    first, _, second = format_table(head, [row], drop=("",)).splitlines()
+    assert second.split("  ")[0] == "conv2d 2, 25x5x64"
+    assert first.endswith("cycles")
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 79])
+def test_rows_are_stacked_rather_than_numbers_or_names_broken(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = [10, "functional_1_activation_1", 1_113_620, 2_113_620, "12.5 %", "█" * 12]
+    head = ["#", "operator", "instructions", "cycles", "share", ""]
+    text = format_table(head, [row, row])
+    if columns < 60:
+        first, second = text.split("\n\n")
+        assert first == second
+        assert "█" not in text
+        assert "functional_1_activation_1" in first
+    for number in ("1,113,620", "2,113,620", "12.5 %"):
+        assert text.count(number) == 2
+    assert max(map(len, text.splitlines())) <= max(columns, 27)
+
+
+def test_values_without_room_stand_below_their_names(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    pairs = [("instructions per run, at most", "113,620 on the longest path")]
+    assert format_pairs(pairs).splitlines() == [
+        "instructions per run, at most",
+        "  113,620 on the longest path",
+    ]
+    assert format_pairs([("instructions per run, at most", 113_620)]).splitlines() == [
+        "instructions per run, at most  113,620"
+    ]
 
 
 def test_words_are_not_broken_at_the_separators_of_names(monkeypatch):

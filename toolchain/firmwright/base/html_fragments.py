@@ -6,6 +6,7 @@ from typing import Protocol, cast
 
 from markupsafe import Markup
 
+from firmwright.base.display_names import format_shape
 from firmwright.base.templates import template_environment, to_unicode
 
 CellValue = str | int | float | None
@@ -91,8 +92,3 @@ def _format_tensors(tensors: Iterable[_ShownTensor]) -> str:
     for tensor in tensors:
         shown.append(f"{tensor.name}: {tensor.dtype} {format_shape(tensor.shape)}")
     return "; ".join(shown)
-
-
-def format_shape(shape: Sequence[int]) -> str:
-    sizes = ["?" if size < 0 else str(size) for size in shape]
-    return "x".join(sizes) or "scalar"

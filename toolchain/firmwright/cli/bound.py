@@ -73,7 +73,7 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
         ("instructions per run, at most", bound.instructions),
         ("modeled cycles, at most", bound.cycles),
         ("stack, worst path", f"{bound.stack.size_bytes:,} bytes"),
-        ("longest operator", bound.longest.name if bound.longest else None),
+        ("longest operator", bound.longest.label if bound.longest else None),
     ]
     if measured is not None:
         count = measured.instructions
@@ -86,7 +86,7 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
     for item in bound.operators:
         share = f"{100 * item.instructions / total:.1f} %"
         counts = (item.instructions, item.cycles)
-        table.append([item.index, item.name, *counts, share])
+        table.append([item.index, item.label, *counts, share])
     head = ["#", "operator", "instructions", "cycles", "share"]
     return f"{format_pairs(rows)}\n\n{format_table(head, table)}"
 

@@ -130,7 +130,7 @@ def _costs(demo: DemoResult) -> str:
         share = op.count / total
         bar = f"{100 * share:4.1f} % {'█' * round(20 * share)}"
         per_mac = op.count / op.macs if op.macs else None
-        rows.append((op.name, op.macs or None, op.count, per_mac, bar))
+        rows.append((op.label, op.macs or None, op.count, per_mac, bar))
     return format_table(["operator", "MACs", cost.unit, "per MAC", "share"], rows, "  ")
 
 

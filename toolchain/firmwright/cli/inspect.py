@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
+from firmwright.base.display_names import format_shape
 from firmwright.cli.model_argument import model_overrides
-from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
+from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model_inspection import (
     Inspection,

@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> Outcome:
         write_json(args.node_data, make_node_data(measured))
     data = profile_to_json(measured)
     if baseline is None:
-        return Outcome(data, format_summary(measured))
+        return Outcome(data, format_summary(measured, verbose=args.verbose))
     comparison = compare_profiles(measured, baseline)
-    text = format_summary(measured, comparison)
+    text = format_summary(measured, comparison, verbose=args.verbose)
     return Outcome({**data, "baseline": comparison}, text)
 
 
@@ -206,8 +206,12 @@ def _difference(new: int, old: Json) -> int | None:
 
 
 def format_summary(
-    measured: Profile, comparison: ProfileComparison | None = None
+    measured: Profile,
+    comparison: ProfileComparison | None = None,
+    *,
+    verbose: bool = False,
 ) -> str:
+    """Format the figures of a run, then its operators; flags only if `verbose`."""
     total: Cell = measured.total
     if measured.runs > 1:
         total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
@@ -229,7 +233,6 @@ def format_summary(
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
     rows += _format_times(measured)
-    rows.append(("compiled with", measured.flags))
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
     if measured.exact is None:
         rows.append(("probe overhead", f"{measured.probe_overhead:,} {measured.unit}"))
@@ -240,6 +243,8 @@ def format_summary(
         differing = comparison.mismatched_conditions
         if differing:
             rows.append(("conditions that differ", ", ".join(differing)))
+    if verbose:
+        rows.append(("compiled with", measured.flags))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
@@ -315,7 +320,7 @@ def format_operator_table(
     for index, operator in enumerate(measured.operators):
         macs, count = operator.macs, operator.count
         share = count / total
-        row: dict[str, Cell] = {"#": operator.index, "operator": operator.name}
+        row: dict[str, Cell] = {"#": operator.index, "operator": operator.label}
         row["kind"] = operator.kind
         if is_mixed:
             row["device"] = operator.device

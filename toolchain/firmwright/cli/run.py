@@ -2,10 +2,11 @@
 
 import argparse
 
+from firmwright.base.display_names import format_shape
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.session_arguments import make_session_opener
-from firmwright.cli.text_table import format_shape, format_table
+from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.samples import sample_batches
 from firmwright.flows.samples.sample_batches import read_inputs

@@ -1,4 +1,4 @@
-"""Plain-text tables and numbers, in 80 columns or the terminal's width."""
+"""Plain-text tables and numbers in the terminal's width, 80 columns if piped."""
 
 import re
 import shutil
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-MIN_COLUMNS = 80
+COLUMNS_IF_PIPED = 80
+MIN_COLUMNS = 24
+MIN_VALUE_COLUMNS = 24
+"""Values of pairs with less room follow below their names."""
 MAX_PIECE = 24
 WORD = re.compile(r"[^ ]*[ ]*")
 PIECE = re.compile(r"[^ _/;,.|]*[ _/;,.|]*")
@@ -22,26 +25,41 @@ def format_table(
     indent: str = "",
     drop: Sequence[str] = (),
 ) -> str:
-    """Format a table with wrapped texts; `drop` names columns to omit for room."""
+    """Format a table with wrapped texts, or its rows one below the other.
+
+    `drop` names columns to omit for room, the first one first. Rows are lists of their
+    cells if the terminal is too narrow for all columns side by side.
+    """
     is_right = [_is_numeric(rows, index) for index in range(len(head))]
     cells = [list(head)]
     for row in rows:
         cells.append([format_number(cell) for cell in row])
     room = _columns() - len(indent) - 2 * (len(head) - 1)
+    natural = [max(map(len, column)) for column in zip(*cells, strict=True)]
     widths = _shrink(cells, is_right, room, WORD)
+    for name in drop:
+        # Bars, which have no name, are worth less than texts in one line.
+        lacks_room = sum(widths if name else natural) > room
+        if lacks_room and name in head:
+            index = head.index(name)
+            rest = [_without(row, index) for row in rows]
+            return format_table(_without(head, index), rest, indent, drop)
     if sum(widths) > room:
-        for name in drop:
-            if name in head:
-                index = head.index(name)
-                rest = [_without(row, index) for row in rows]
-                return format_table(_without(head, index), rest, indent, drop)
         widths = _shrink(cells, is_right, room, PIECE)
     first, *others = cells
+    if sum(widths) > room and others:
+        return "\n\n".join(_stacked(first, row, indent) for row in others)
     lines = _wrapped_line(first, widths, is_right)
     lines.append("  ".join("─" * width for width in widths))
     for row_cells in others:
         lines += _wrapped_line(row_cells, widths, is_right)
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+def _stacked(head: Sequence[str], cells: Sequence[str], indent: str) -> str:
+    """Format a row as pairs; bars without a name are omitted."""
+    pairs = [(name, cell) for name, cell in zip(head, cells, strict=True) if name]
+    return format_pairs(pairs, indent)
 
 
 def _is_numeric(rows: Sequence[Sequence[Cell]], index: int) -> bool:
@@ -92,7 +110,7 @@ def _least_width(text: str, parts: re.Pattern[str]) -> int:
 
 
 def _columns() -> int:
-    return max(MIN_COLUMNS, shutil.get_terminal_size((MIN_COLUMNS, 24)).columns)
+    return max(MIN_COLUMNS, shutil.get_terminal_size((COLUMNS_IF_PIPED, 24)).columns)
 
 
 def _wrapped_line(
@@ -146,20 +164,23 @@ def format_number(value: Cell) -> str:
             return value.replace("\n", "\\n")
 
 
-def format_pairs(pairs: Sequence[tuple[str, Cell]]) -> str:
-    """Format names and values in two columns."""
+def format_pairs(pairs: Sequence[tuple[str, Cell]], indent: str = "") -> str:
+    """Format names and values in two columns, or values below names for room."""
     width = max((len(name) for name, _ in pairs), default=0)
-    room = _columns() - width - 2
+    room = _columns() - len(indent) - width - 2
+    is_below = room < MIN_VALUE_COLUMNS and any(
+        len(format_number(value)) > room for _, value in pairs
+    )
+    if is_below:
+        width, room = 0, max(room + width, 1)
     lines: list[str] = []
     for name, value in pairs:
         parts = textwrap.wrap(
             format_number(value), room, break_long_words=False, break_on_hyphens=False
         )
-        heads = [name.ljust(width), *([" " * width] * (len(parts) - 1))]
+        if is_below:
+            lines.append(name)
+        heads = ["" if is_below else name] + [""] * (len(parts) - 1)
         for head, part in zip(heads, parts or [""], strict=True):
-            lines.append(f"{head}  {part}".rstrip())
-    return "\n".join(lines)
-
-
-def format_shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+            lines.append(f"{head.ljust(width)}  {part}")
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)

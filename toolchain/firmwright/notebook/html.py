@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
+from firmwright.base.display_names import format_shape
 from firmwright.base.html_fragments import (
     CellValue,
-    format_shape,
     render_bar,
     render_notebook_item,
 )
@@ -42,7 +42,7 @@ def profile_html(profile: Profile) -> str:
     for op in profile.operators:
         cycles = [] if profile.exact is None else [op.modeled_cycles]
         bar = render_bar(op.count / whole)
-        rows.append((op.name, op.kind, op.macs or None, op.count, *cycles, bar))
+        rows.append((op.label, op.kind, op.macs or None, op.count, *cycles, bar))
     return _render("profile.html.j2", profile=profile, rows=rows)
 
 

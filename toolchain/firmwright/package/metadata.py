@@ -207,10 +207,12 @@ def _operators(
             first_calls.setdefault(call.op, call)
     for index, call in sorted(first_calls.items()):
         kernel = module.kernel(call.callee)
+        name, shape = _first_result(kernel, call)
         yield summaries.OperatorSummary(
             index=index,
-            name=_result_name(kernel, call) or call.callee,
+            name=name or call.callee,
             kind=str(kernel.attrs.get("op", call.callee)),
+            shape=shape,
             macs=int(str(kernel.attrs.get("macs", 0))),
             schedule=str(kernel.attrs.get("schedule", "")),
             kernel=kernel.code,
@@ -219,12 +221,15 @@ def _operators(
         )
 
 
-def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
-    """Return the buffer of the call's first output, or "" if there is none."""
+def _first_result(
+    kernel: tir.PrimFunc, call: tir.PrimFuncCall
+) -> tuple[str, tuple[int, ...]]:
+    """Return the buffer of the call's first output and its shape, or "" and ()."""
     for param, arg in zip(kernel.params, call.args, strict=True):
         if param.role in ("out", "inout") and isinstance(arg, tir.AccessPtr):
-            return arg.buffer.name
-    return ""
+            shape = param.value.shape if isinstance(param.value, tir.Buffer) else ()
+            return arg.buffer.name, tuple(shape)
+    return "", ()
 
 
 def _scratch_bytes(plan: Plan) -> int:

@@ -176,7 +176,7 @@ def compilation_html(summary: CompilationSummary) -> str:
             maps.append(Markup(render_svg(make_memory_map(summary, name, title))))
     rows: list[tuple[str, str, int | None, str]] = []
     for op in summary.operators:
-        rows.append((op.name, op.kind, op.macs or None, op.schedule))
+        rows.append((op.label, op.kind, op.macs or None, op.schedule))
     return render_notebook_item(
         "firmwright.report",
         "compilation.html.j2",

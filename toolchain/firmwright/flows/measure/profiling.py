@@ -55,9 +55,10 @@ _COUNTING_HINT = "add --count-instructions."
 class OperatorCost:
     """The cost of one operator in the profile's unit, rounded to its resolution.
 
-    `predicted` is the cost model's value in instructions. Exact profiles set `kinds`
-    (instructions by kind) and `modeled_cycles`, which transfers and engines have in any
-    emulator. `least` is the minimum over all runs.
+    `label` is its name for people. `predicted` is the cost model's value in
+    instructions. Exact profiles set `kinds` (instructions by kind) and
+    `modeled_cycles`, which transfers and engines have in any emulator. `least` is the
+    minimum over all runs.
     """
 
     index: int
@@ -67,6 +68,7 @@ class OperatorCost:
     count: int
     schedule: str
     predicted: int
+    label: str
     modeled_cycles: int | None = None
     kinds: Mapping[str, int] | None = None
     least: int | None = None
@@ -257,6 +259,7 @@ def _costs(
             count=0,
             schedule=op.schedule,
             predicted=predictions.get(op.index, 0),
+            label=op.label,
             device=devices[op.index],
         )
 

@@ -23,10 +23,14 @@ from firmwright.targets.path_analysis import PathAnalysis, WorstPath
 
 @dataclass(frozen=True, slots=True)
 class OperatorBound:
-    """The largest cost of one call of the model; `name` is its operator or function."""
+    """The largest cost of one call of the model; `name` is its operator or function.
+
+    `label` is the name for people.
+    """
 
     index: int | None
     name: str
+    label: str
     instructions: int
     cycles: int | None
 
@@ -83,13 +87,15 @@ def bound_time(
     path = PathAnalysis(cycles).run(starts["run"], starts[f"{compiled.c_prefix}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
-    names = {operator.index: operator.name for operator in compiled.summary.operators}
     operators = []
     for i, (callee, count, spent) in enumerate(path.calls):
         index = indices[i] if len(indices) == len(path.calls) else None
-        name = names[index] if index is not None else code.function_at(callee)[2]
+        name = label = code.function_at(callee)[2]
+        operator = compiled.summary.operator(index) if index is not None else None
+        if operator is not None:
+            name, label = operator.name, operator.label
         cost = round(spent) if cycles.timing else None
-        operators.append(OperatorBound(index, name, count, cost))
+        operators.append(OperatorBound(index, name, label, count, cost))
     total = round(path.cycles) if cycles.timing else None
     of = compiled.module.name, board.name, path.instructions, total, tuple(operators)
     return TimeBound(*of, stack=image.stack, path=path)
