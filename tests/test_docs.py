@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 from firmwright.boards import list_boards, load_board
+from firmwright.boards.load import list_chips
 from firmwright.cli.main import main
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -321,6 +322,37 @@ def test_the_readme_lists_every_board() -> None:
         r"^- `([\w-]+)`", after_marker(readme, "list: boards"), re.MULTILINE
     )
     assert boards == sorted(board.name for board in list_boards())
+
+
+def chip_table() -> str:
+    lines = [
+        "| chip | | flash KiB | RAM KiB | starts at | UART driver | state |",
+        "|---|---|--:|--:|--:|---|---|",
+    ]
+    for chip in list_chips():
+        driver = chip.console.driver.replace("none", "–")
+        cells = [
+            f"`{chip.name}`",
+            chip.description,
+            f"{(chip.flash_bytes or 0) // 1024:,}",
+            f"{(chip.ram_bytes or 0) // 1024:,}",
+            "–" if chip.export_only else f"{chip.run_hz / 1e6:.4g}",
+            driver if driver == "–" else f"`{driver}`",
+            "export only" if chip.export_only else chip.validation,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_of_boards_lists_every_chip(request: pytest.FixtureRequest) -> None:
+    page, mark = ROOT / "boards" / "README.md", "<!-- list: chips -->\n"
+    head, _, _ = page.read_text(encoding="utf-8").partition(mark)
+    current = head + mark + chip_table()
+    if request.config.getoption("--update-golden"):
+        page.write_text(current, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == current, (
+        "--update-golden rewrites the table"
+    )
 
 
 @pytest.mark.qemu

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_stm32f4.c: crystal, PLL and flash of the STM32F4 and F7 series (RM0090, chapters 3, 5 and
- * 6; RM0385, chapters 3, 4 and 5).
+/* clock_stm32f4.c: PLL, from the crystal or the internal oscillator, and flash of the STM32F4 and
+ * F7 series (RM0090, chapters 3, 5 and 6; RM0368, RM0383 and RM0390, chapters 3, 5 and 6; RM0385,
+ * chapters 3, 4 and 5).
  *
- * The F7 has the F4's registers at the same addresses; above 180 MHz it needs over-drive. The
- * regulator is at its strongest scale after reset. The reset clock is HSI, 16 MHz.
+ * The F7 has the F4's registers at the same addresses. The fastest clocks need over-drive. After
+ * reset the regulator is at scale 1, except on the F411. The reset clock is HSI, 16 MHz.
  */
 #include "cortex_m.h"
 
@@ -20,7 +21,7 @@
 #define CR_PLL_ON (1u << 24)
 #define CR_PLL_READY (1u << 25)
 
-#define PLLCFGR_FROM_HSE (1u << 22)
+#define PLLCFGR_FROM_HSE (FWR_CLOCK_FROM_CRYSTAL << 22)
 #define PLLCFGR_Q(divider) ((divider) << 24) /* for USB, which is off; must not be 0 or 1 */
 #define PLLCFGR_P(divider) (((divider) / 2u - 1u) << 16)
 
@@ -35,8 +36,29 @@
 #define ACR_DATA_CACHE (1u << 10)       /* the F4's; zero on the F7 */
 
 #define APB1_POWER (1u << 28)
+#define PWR_SCALE_1 (3u << 14)
 #define PWR_OVERDRIVE (1u << 16)
 #define PWR_OVERDRIVE_SWITCH (1u << 17)
+
+static int start_source(void)
+{
+#if FWR_CLOCK_FROM_CRYSTAL
+    RCC_CR |= CR_HSE_ON;
+    return fwr_becomes(&RCC_CR, CR_HSE_READY, CR_HSE_READY);
+#else
+    return 1; /* HSI runs from reset on */
+#endif
+}
+
+/* The scale can be changed only while the PLL is off. */
+static void raise_voltage(void)
+{
+#if FWR_CLOCK_SCALE_1
+    RCC_APB1ENR |= APB1_POWER;
+    (void)RCC_APB1ENR;
+    PWR_CR |= PWR_SCALE_1;
+#endif
+}
 
 static int overdrive(void)
 {
@@ -55,11 +77,11 @@ static int overdrive(void)
 
 void fwr_clock_init(void)
 {
-    RCC_CR |= CR_HSE_ON;
-    if (!fwr_becomes(&RCC_CR, CR_HSE_READY, CR_HSE_READY)) {
+    if (!start_source()) {
         RCC_CR &= ~CR_HSE_ON;
         return;
     }
+    raise_voltage();
     RCC_PLLCFGR = PLLCFGR_Q(9u) | PLLCFGR_FROM_HSE | PLLCFGR_P(FWR_CLOCK_PLL_P) |
                   FWR_CLOCK_PLL_N << 6 | FWR_CLOCK_PLL_M;
     RCC_CR |= CR_PLL_ON;

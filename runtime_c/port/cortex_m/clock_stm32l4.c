@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock_stm32l4.c: PLL from the internal oscillator of the STM32L4+ series
- * (RM0432, chapters 3, 5 and 6). The reset clock is MSI, 4 MHz.
+/* clock_stm32l4.c: PLL from the internal oscillator of the STM32L4, L4+ and G4 series (RM0351,
+ * RM0394 and RM0432, chapters 3, 5 and 6; RM0440, chapters 3, 6 and 7). The reset clock is MSI,
+ * 4 MHz, on the G4 HSI, 16 MHz.
  */
 #include "cortex_m.h"
 
@@ -64,7 +65,7 @@ void fwr_clock_init(void)
     if (!fwr_becomes(&FLASH_ACR, 0xFu, FWR_CLOCK_FLASH_WAITS)) {
         return;
     }
-    /* Above 80 MHz the bus must first run at half speed for a microsecond. */
+    /* With boost the bus must first run at half speed for a microsecond. */
     RCC_CFGR = CFGR_AHB_HALF | CFGR_SWITCH_PLL;
     (void)fwr_becomes(&RCC_CFGR, CFGR_SWITCHED_MASK, CFGR_SWITCHED_PLL);
     for (volatile uint32_t turn = 0; turn < MICROSECOND_TURNS; turn++) {}

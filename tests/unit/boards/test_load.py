@@ -5,11 +5,12 @@ from types import ModuleType
 
 import pytest
 
-from firmwright.base.errors import BoardError, UsageError
+from firmwright.base.errors import BoardError, BoardFileError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.base.trust import TRUST_VARIABLE
 from firmwright.boards import list_boards, load, load_board
-from firmwright.boards.load import create_board
+from firmwright.boards.load import list_chips
+from firmwright.boards.new_board import copy_board
 from firmwright.cli.main import main
 
 INVALID = Path(__file__).parents[2] / "invalid" / "boards"
@@ -56,18 +57,105 @@ def test_each_malformed_file_is_refused_with_its_message(
     assert str(caught.value) == expected
 
 
+MANY_ERRORS = """
+name = "other"
+description = "a board for which nothing was looked up"
+soc = "stm32g474re"
+validaton = "built"
+clock_max_hz = "fast"
+
+[run]
+kind = "qemu"
+program = "qemu-system-arm"
+
+[console]
+driver = "stm32f1_usart"
+tx_pin = "PZ1"
+function = 0
+
+[clock]
+driver = "stm32g4"
+hz = 500_000_000
+
+[[memory]]
+name = "sram"
+start = 0x2000_0000
+size = 0
+kind = "ram"
+
+[[memory]]
+name = "flash"
+start = 0x0800_0000
+size = 0x1_0000
+kind = "rom"
+
+[limits]
+stack = 100
+runtime = "little"
+
+[flash]
+openocd = "../x.cfg"
+"""
+
+
+def test_all_errors_of_a_file_are_reported_at_once(fw, tmp_path: Path) -> None:
+    put_board(tmp_path, "many", MANY_ERRORS)
+    said = fw("boards", "check", tmp_path / "many" / "board.toml")
+    assert said.status == BoardError.exit_code
+    first, *lines = said.err.splitlines()
+    assert first == f"firmwright: many/board.toml: {len(lines)} errors:"
+    paths = sorted(line.split(":")[1] for line in lines)
+    assert paths == sorted(
+        [
+            "clock.hz",
+            "clock_max_hz",
+            "console.tx_pin",
+            "flash.openocd",
+            "limits.runtime",
+            "limits.stack",
+            "memory[0].size",
+            "memory[1].kind",
+            "name",
+            "run.machine",
+            "validaton",
+        ]
+    )
+    found = fw("boards", "check", tmp_path / "many" / "board.toml", "--json").json
+    parts = found["error"]["errors"]
+    assert len(parts) == len(lines)
+    assert {"what", "where", "hint", "code"} == set(parts[0])
+
+
+def test_an_empty_file_names_every_missing_key_once(tmp_path: Path) -> None:
+    put_board(tmp_path, "empty", "")
+    with pytest.raises(BoardFileError) as caught:
+        load_board("empty", (tmp_path,))
+    where = [error.where.partition(":")[2] for error in caught.value.errors]
+    assert len(set(where)) == len(where)
+    needed = {"name", "description", "core", "port", "toolchain", "cpu_flags"}
+    assert needed | {"memory", "run.kind", "limits.stack", "validation"} == set(where)
+    put_board(tmp_path, "port", 'name = "port"\nport = "cortex_m"\n')
+    with pytest.raises(BoardFileError) as caught:
+        load_board("port", (tmp_path,))
+    found = {error.where.partition(":")[2] for error in caught.value.errors}
+    assert {"console.driver", "counter.driver", "limits.stack", "memory"} < found
+    driver = next(e for e in caught.value.errors if e.where.endswith("console.driver"))
+    assert "rtt" in driver.hint
+
+
 def test_the_project_has_its_boards() -> None:
     assert tuple(board.name for board in list_boards()) == BOARDS
 
 
-def test_every_soc_file_is_used_by_a_board() -> None:
+def test_every_soc_file_is_used_by_a_board_or_describes_a_chip() -> None:
     soc_names = {
         line.split('"')[1]
         for file in boards_dir().glob("*/board.toml")
         for line in file.read_text(encoding="utf-8").splitlines()
         if line.startswith("soc = ")
     }
-    assert soc_names == {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
+    files = {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
+    assert soc_names | {chip.name for chip in list_chips()} == files
 
 
 def test_a_user_may_trust_a_program(
@@ -121,7 +209,8 @@ def test_an_error_in_a_soc_names_the_soc_file(tmp_path: Path) -> None:
     put_board(tmp_path, "own", 'name = "own"\nsoc = "chip"\n')
     with pytest.raises(BoardError) as caught:
         load_board("own", (tmp_path,))
-    assert caught.value.where == "soc/chip.toml:color"
+    assert isinstance(caught.value, BoardFileError)
+    assert "soc/chip.toml:color" in [error.where for error in caught.value.errors]
 
 
 class Point:
@@ -150,7 +239,7 @@ def test_installed_packages_bring_boards(
 
 
 def test_a_new_board_copies_the_text_of_another(tmp_path: Path) -> None:
-    file = create_board("desk", "nucleo-h743zi", tmp_path)
+    file = copy_board("desk", "nucleo-h743zi", tmp_path)
     board = load_board("desk", (tmp_path,))
     assert (board.core, board.validation, board.clock) == (
         "cortex-m7",
@@ -159,11 +248,11 @@ def test_a_new_board_copies_the_text_of_another(tmp_path: Path) -> None:
     )
     assert "# to the ST-LINK" in file.read_text(encoding="utf-8")
     with pytest.raises(UsageError, match="a board of that name exists"):
-        create_board("desk", "microbit", tmp_path)
+        copy_board("desk", "microbit", tmp_path)
     with pytest.raises(UsageError, match="is not a valid board name"):
-        create_board("../desk", "microbit", tmp_path)
+        copy_board("../desk", "microbit", tmp_path)
     with pytest.raises(UsageError, match="is not a valid board name"):
-        create_board("soc", "microbit", tmp_path)
+        copy_board("soc", "microbit", tmp_path)
 
 
 def test_an_emulated_board_takes_the_memory_of_a_chip() -> None:

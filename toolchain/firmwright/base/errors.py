@@ -107,6 +107,16 @@ class BoardError(FirmwrightError):
     exit_code = EXIT_USAGE
 
 
+class BoardFileError(BoardError):
+    """Several errors of a board file; each names its place and remedy."""
+
+    def __init__(self, errors: Sequence[BoardError]) -> None:
+        lines = "".join(f"\n  {error}" for error in errors)
+        file = errors[0].where.partition(":")[0]
+        super().__init__(f"{len(errors)} errors:{lines}", where=file)
+        self.errors = tuple(errors)
+
+
 @dataclass(frozen=True, slots=True)
 class RegionOverflow:
     """A memory region or pool that is too small."""

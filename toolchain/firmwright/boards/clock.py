@@ -6,7 +6,7 @@ frequency is chosen, then the one with the lowest PLL output.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -22,12 +22,18 @@ BUS_DIVIDER: Final = "_DIVIDER"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock driver, the source's and processor's frequencies, and its macros."""
+    """A clock driver, the source's and processor's frequencies, and its macros.
+
+    `from_crystal` is whether the source is a crystal, `accepts_crystal` whether it may
+    be one.
+    """
 
     driver: str
     source_hz: int
     hz: int
     settings: Settings
+    from_crystal: bool = False
+    accepts_crystal: bool = False
 
     def bus_divider(self, bus: str) -> int | None:
         """Return the divider from processor clock to bus; None for an unknown bus."""
@@ -38,7 +44,8 @@ class Clock:
 class ClockTree:
     """A clock driver with its settings and limits.
 
-    With `internal_hz` the source is an internal oscillator, otherwise a crystal.
+    The source is a crystal or, at the frequency `internal_hz`, an internal oscillator;
+    with both, the latter is used unless the board states its crystal.
     """
 
     driver: str
@@ -47,16 +54,23 @@ class ClockTree:
     crystal_mhz: tuple[int, int] = (0, 0)
     internal_hz: int | None = None
 
-    def solve(self, source_hz: int, hz: int) -> Settings:
+    @property
+    def accepts_crystal(self) -> bool:
+        return self.crystal_mhz != (0, 0)
+
+    def solve(self, source_hz: int, hz: int, *, from_crystal: bool) -> Settings:
         """Return the settings; ValueError names a violated limit."""
-        if self.internal_hz is None and not _within(source_hz, self.crystal_mhz):
+        if from_crystal and not _within(source_hz, self.crystal_mhz):
             raise ValueError(
                 f"the crystal has {_format_range(self.crystal_mhz)} on this chip"
             )
         if not _within(hz, self.processor_mhz):
             limits = _format_range(self.processor_mhz)
             raise ValueError(f"the processor runs at {limits} on this chip")
-        return self.settings(source_hz, hz)
+        settings = self.settings(source_hz, hz)
+        if self.internal_hz is not None and self.accepts_crystal:
+            settings = (("FROM_CRYSTAL", int(from_crystal)), *settings)
+        return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +104,18 @@ def _format_range(mhz: tuple[int, int]) -> str:
     return f"{low} MHz" if low == high else f"{low} to {high} MHz"
 
 
-def _stm32f100(crystal_hz: int, hz: int) -> Settings:
-    return (("PLL_MULTIPLIER", _multiplier(crystal_hz, hz)),)
+def _stm32f100(source_hz: int, hz: int) -> Settings:
+    return (("PLL_MULTIPLIER", _multiplier(source_hz, hz)),)
 
 
-def _stm32f103(crystal_hz: int, hz: int) -> Settings:
-    multiplier, waits = _multiplier(crystal_hz, hz), _waits(hz, 24 * _MHZ)
+def _stm32f0(source_hz: int, hz: int) -> Settings:
+    multiplier, waits = _multiplier(source_hz, hz), _waits(hz, 24 * _MHZ)
+    dividers = (("APB1_DIVIDER", 1), ("APB2_DIVIDER", 1))
+    return (("PLL_MULTIPLIER", multiplier), ("FLASH_WAITS", waits), *dividers)
+
+
+def _stm32f103(source_hz: int, hz: int) -> Settings:
+    multiplier, waits = _multiplier(source_hz, hz), _waits(hz, 24 * _MHZ)
     dividers = (("APB1_DIVIDER", _divider(hz, 36 * _MHZ)), ("APB2_DIVIDER", 1))
     return (("PLL_MULTIPLIER", multiplier), ("FLASH_WAITS", waits), *dividers)
 
@@ -109,8 +129,17 @@ _STM32F4_PLL: Final = Pll(
 )
 
 
-def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
-    m, n, p = _STM32F4_PLL.solve(crystal_hz, hz)
+def _stm32f4(
+    source_hz: int,
+    hz: int,
+    *,
+    apb1_hz: int,
+    overdrive_hz: int = 180 * _MHZ,
+    scale_1: bool = False,
+    data_cache: bool = True,
+) -> Settings:
+    """Return the settings; `scale_1` if the regulator is not at scale 1 after reset."""
+    m, n, p = _STM32F4_PLL.solve(source_hz, hz)
     return (
         ("PLL_M", m),
         ("PLL_N", n),
@@ -118,20 +147,40 @@ def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Set
         ("APB1_DIVIDER", _divider(hz, apb1_hz)),
         ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
         ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
-        ("OVERDRIVE", int(hz > 180 * _MHZ)),
+        ("OVERDRIVE", int(hz > overdrive_hz)),
+        ("SCALE_1", int(scale_1)),
         ("DATA_CACHE", int(data_cache)),
     )
 
 
-_STM32F405: Final = partial(_stm32f4, apb1_hz=42 * _MHZ, data_cache=True)
+_STM32F401: Final = partial(_stm32f4, apb1_hz=42 * _MHZ)
+_STM32F411: Final = partial(_stm32f4, apb1_hz=50 * _MHZ, scale_1=True)
+_STM32F446: Final = partial(_stm32f4, apb1_hz=45 * _MHZ, overdrive_hz=168 * _MHZ)
 _STM32F746: Final = partial(_stm32f4, apb1_hz=54 * _MHZ, data_cache=False)
 
+_STM32L4_PLL: Final = Pll(
+    m=range(1, 9),
+    n=range(8, 87),
+    p=(2, 4, 6, 8),
+    compared_mhz=(4, 16),
+    output_mhz=(64, 344),
+)
+_STM32L4R5_PLL: Final = replace(
+    _STM32L4_PLL, m=range(1, 17), n=range(8, 128), compared_mhz=(2.66, 16)
+)
+_STM32G4_PLL: Final = replace(_STM32L4R5_PLL, output_mhz=(96, 344))
 
-def _stm32l4r5(source_hz: int, hz: int) -> Settings:
-    pll = Pll(range(1, 17), range(8, 128), (2, 4, 6, 8), (2.66, 16), (64, 344))
+
+def _stm32l4(
+    source_hz: int, hz: int, *, pll: Pll, normal_hz: int, steps_hz: tuple[int, int]
+) -> Settings:
+    """Return the settings; the regulator is boosted above `normal_hz`.
+
+    The flash needs one more wait state for every `steps_hz`, without and with boost.
+    """
     m, n, r = pll.solve(source_hz, hz)
-    boost = hz > 80 * _MHZ
-    waits = _waits(hz, 20 * _MHZ if boost else 16 * _MHZ)
+    boost = hz > normal_hz
+    waits = _waits(hz, steps_hz[boost])
     return (
         ("PLL_M", m),
         ("PLL_N", n),
@@ -154,26 +203,39 @@ def _stm32u575(source_hz: int, hz: int) -> Settings:
     )
 
 
-def _stm32h743(source_hz: int, hz: int) -> Settings:
-    """Return the settings for revision Y.
+def _stm32h7(
+    source_hz: int, hz: int, *, step_hz: int, delays_hz: tuple[int, ...]
+) -> Settings:
+    """Return the settings for voltage scale 1.
 
-    The AHB has half of the clock, the APBs have a quarter. The flash's wait states and
-    programming delay follow the clock of its bus.
+    The AHB has half of the clock, the APBs have a quarter. The flash needs one more
+    wait state for every `step_hz` of its bus, whose clocks with a programming delay of
+    0, 1 and 2 end at `delays_hz`.
     """
     pll = Pll(range(1, 64), range(4, 513), range(2, 129, 2), (8, 16), (192, 836))
     m, n, p = pll.solve(source_hz, hz)
     ahb_divider = _divider(hz, 200 * _MHZ)
     bus_hz = hz // ahb_divider
-    delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
+    delay = next(i for i, top_hz in enumerate(delays_hz) if bus_hz <= top_hz)
     return (
         ("PLL_M", m),
         ("PLL_N", n),
         ("PLL_P", p),
         ("AHB_DIVIDER", ahb_divider),
         ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
-        ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
+        ("FLASH_WAITS", _waits(bus_hz, step_hz)),
         ("FLASH_DELAY", delay),
     )
+
+
+_STM32H723: Final = partial(
+    _stm32h7,
+    step_hz=66_700_000,
+    delays_hz=(67 * _MHZ, 133 * _MHZ, 200 * _MHZ),
+)
+_STM32H743: Final = partial(
+    _stm32h7, step_hz=70 * _MHZ, delays_hz=(70 * _MHZ, 185 * _MHZ, 210 * _MHZ)
+)
 
 
 def _rp2(crystal_hz: int, hz: int) -> Settings:
@@ -214,10 +276,10 @@ def _fe310(crystal_hz: int, hz: int) -> Settings:
     )
 
 
-def _multiplier(crystal_hz: int, hz: int) -> int:
-    multiplier, rest = divmod(hz, crystal_hz)
+def _multiplier(source_hz: int, hz: int) -> int:
+    multiplier, rest = divmod(hz, source_hz)
     if rest or not 2 <= multiplier <= 16:
-        raise ValueError("the PLL multiplies the crystal by 2 to 16")
+        raise ValueError("the PLL multiplies its source by 2 to 16")
     return multiplier
 
 
@@ -231,23 +293,67 @@ def _waits(hz: int, step_hz: int) -> int:
     return divide_up(hz, step_hz) - 1
 
 
+_STM32F1_INTERNAL_HZ: Final = 4 * _MHZ
+"""The PLL of these series takes half of the internal oscillator."""
+_STM32_INTERNAL_HZ: Final = 16 * _MHZ
+
+
+def _stm32f1_tree(
+    settings: Callable[[int, int], Settings], max_mhz: int, crystal_mhz: tuple[int, int]
+) -> ClockTree:
+    internal_hz = _STM32F1_INTERNAL_HZ
+    return ClockTree("stm32f1", settings, (16, max_mhz), crystal_mhz, internal_hz)
+
+
+def _stm32f4_tree(settings: Callable[[int, int], Settings], max_mhz: int) -> ClockTree:
+    return ClockTree("stm32f4", settings, (24, max_mhz), (4, 26), _STM32_INTERNAL_HZ)
+
+
+def _stm32l4_tree(
+    pll: Pll, max_mhz: int, normal_mhz: int, steps_mhz: tuple[int, int]
+) -> ClockTree:
+    steps_hz = (steps_mhz[0] * _MHZ, steps_mhz[1] * _MHZ)
+    settings = partial(
+        _stm32l4, pll=pll, normal_hz=normal_mhz * _MHZ, steps_hz=steps_hz
+    )
+    return ClockTree("stm32l4", settings, (8, max_mhz), internal_hz=_STM32_INTERNAL_HZ)
+
+
 CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = {
     "host": {},
     "cortex_m": {
+        # RM0091, RM0360, 6.2 and 3.2; data sheets
+        "stm32f0": _stm32f1_tree(_stm32f0, 48, (4, 32)),
         # RM0041, 6.3.2; data sheet
-        "stm32f100": ClockTree("stm32f1", _stm32f100, (16, 24), (4, 24)),
+        "stm32f100": _stm32f1_tree(_stm32f100, 24, (4, 24)),
         # RM0008, 7.3.2 and 3.3.3; data sheet
-        "stm32f103": ClockTree("stm32f1", _stm32f103, (16, 72), (4, 16)),
+        "stm32f103": _stm32f1_tree(_stm32f103, 72, (4, 16)),
+        # RM0316, 9.4.2 and 4.5.1; data sheet
+        "stm32f303": _stm32f1_tree(_stm32f103, 72, (4, 32)),
+        # at 2.7 to 3.6 V: RM0368, 6.3.2 and 3.4.1; data sheet
+        "stm32f401": _stm32f4_tree(_STM32F401, 84),
         # at 2.7 to 3.6 V: RM0090, 6.3.2 and 3.5.1; data sheet
-        "stm32f405": ClockTree("stm32f4", _STM32F405, (24, 168), (4, 26)),
-        # at 2.7 to 3.6 V: RM0385, 5.3.2 and 3.3.2; data sheet
-        "stm32f746": ClockTree("stm32f4", _STM32F746, (24, 216), (4, 26)),
+        "stm32f405": _stm32f4_tree(_STM32F401, 168),
+        # at 2.7 to 3.6 V: RM0383, 6.3.2 and 3.4.1; data sheet
+        "stm32f411": _stm32f4_tree(_STM32F411, 100),
+        # at 2.7 to 3.6 V: RM0390, 6.3.2 and 3.4.1; data sheet
+        "stm32f446": _stm32f4_tree(_STM32F446, 180),
+        # at 2.7 to 3.6 V: RM0385, 5.3.2 and 3.3.2; RM0410; data sheets
+        "stm32f746": _stm32f4_tree(_STM32F746, 216),
+        # voltage range 1: RM0440, 7.4.4 and 3.3.3
+        "stm32g4": _stm32l4_tree(_STM32G4_PLL, 170, 150, (30, 34)),
+        # voltage scale 1: RM0468, 8.5.5 and table 16
+        "stm32h723": ClockTree("stm32h7", _STM32H723, (50, 400), internal_hz=64 * _MHZ),
         # voltage scale 1: RM0433, 8.5.5 and 4.3.8
-        "stm32h743": ClockTree("stm32h7", _stm32h743, (50, 400), internal_hz=64 * _MHZ),
+        "stm32h743": ClockTree("stm32h7", _STM32H743, (50, 400), internal_hz=64 * _MHZ),
+        # voltage range 1: RM0351 and RM0394, 6.2 and 3.3.3
+        "stm32l4": _stm32l4_tree(_STM32L4_PLL, 80, 80, (16, 16)),
         # voltage range 1: RM0432, 6.2.5 and 3.3.3
-        "stm32l4r5": ClockTree("stm32l4", _stm32l4r5, (8, 120), internal_hz=16 * _MHZ),
+        "stm32l4r5": _stm32l4_tree(_STM32L4R5_PLL, 120, 80, (16, 20)),
         # voltage range 1: RM0456, 11.4.5 and 7.3.3
-        "stm32u575": ClockTree("stm32u5", _stm32u575, (8, 160), internal_hz=16 * _MHZ),
+        "stm32u575": ClockTree(
+            "stm32u5", _stm32u575, (8, 160), internal_hz=_STM32_INTERNAL_HZ
+        ),
         # the crystal only adds precision
         "nrf52": ClockTree("nrf52", lambda *_: (), (64, 64), (32, 32)),
         # data sheet, section 2.18
@@ -265,15 +371,19 @@ def read_clock(table: TomlTable, port: str) -> Clock:
     """Read `[clock]`; BoardError if the frequency is beyond a limit of the chip."""
     trees = CLOCK_TREES[port]
     tree = trees[table.choice("driver", tuple(trees))]
-    is_internal = tree.internal_hz is not None
-    crystal_keys = () if is_internal else ("crystal_hz",)
+    crystal_keys = ("crystal_hz",) if tree.accepts_crystal else ()
     table.expect_keys(("driver", *crystal_keys, "hz"))
-    source_hz = tree.internal_hz or table.integer("crystal_hz", minimum=1)
+    from_crystal = tree.internal_hz is None or table.has("crystal_hz")
+    source_hz = tree.internal_hz or 0
+    if from_crystal:
+        source_hz = table.integer("crystal_hz", minimum=1)
     hz = table.integer("hz", minimum=1)
     try:
-        settings = tree.solve(source_hz, hz)
+        settings = tree.solve(source_hz, hz, from_crystal=from_crystal)
     except ValueError as limit:
-        source = "the internal oscillator" if is_internal else "a crystal"
+        source = "a crystal" if from_crystal else "the internal oscillator"
         what = f"{source} of {source_hz} Hz cannot give {hz} Hz: {limit}."
         raise table.error("hz", what) from limit
-    return Clock(tree.driver, source_hz, hz, settings)
+    return Clock(
+        tree.driver, source_hz, hz, settings, from_crystal, tree.accepts_crystal
+    )

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from firmwright.boards.problems import Problems
 from firmwright.boards.toml_table import TomlTable
 from firmwright.boards.trust import check_flash_argument
 
@@ -44,8 +45,11 @@ def read_flash_tools(table: TomlTable) -> FlashTools:
     """
     table.expect_keys((*FLASH_RUNNERS, "runner", "usb", "uf2_family"))
     tools = [(name, table.text(name)) for name in FLASH_RUNNERS if table.has(name)]
+    problems = Problems()
     for name, argument in tools:
-        check_flash_argument(table, name, argument)
+        with problems.collect():
+            check_flash_argument(table, name, argument)
+    problems.raise_any()
     if table.has("runner"):
         first = table.choice("runner", [name for name, _ in tools])
         tools.sort(key=lambda tool: tool[0] != first)

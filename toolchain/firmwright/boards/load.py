@@ -1,4 +1,4 @@
-"""Finds, reads and creates board files.
+"""Finds and reads board files and the files of chips.
 
 Search order: the caller's directories, FIRMWRIGHT_BOARDS, installed packages (entry
 points of group `firmwright.boards`: a module next to its board folders, or a path), the
@@ -7,24 +7,23 @@ project's own boards.
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from firmwright.base.errors import BoardError, UsageError
+from firmwright.base.errors import BoardError
 from firmwright.base.input_files import read_input_text
 from firmwright.base.plugin_calls import entry_points, load_entry_point
 from firmwright.base.resources import boards_dir
-from firmwright.boards.schema import Board, read_board, with_memory_of
+from firmwright.boards.reader import read_board
+from firmwright.boards.schema import Board, with_memory_of
 from firmwright.boards.toml_table import TomlTable
 
 ENTRY_POINT_GROUP = "firmwright.boards"
 """The entry point group of packages with boards."""
 BOARD_FILE = "board.toml"
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
@@ -93,16 +92,62 @@ def _board_names(directories: Sequence[Path]) -> list[str]:
     return sorted(names)
 
 
+def _soc_names(directories: Sequence[Path]) -> list[str]:
+    names: set[str] = set()
+    for directory in directories:
+        names.update(file.stem for file in (directory / "soc").glob("*.toml"))
+    return sorted(names)
+
+
+def list_chips(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
+    """Return every chip with a file on the search path, sorted by name.
+
+    Files without a description are parts of emulated machines.
+    """
+    directories = search_path(extra_dirs)
+    chips: list[Board] = []
+    for name in _soc_names(directories):
+        table = _chip_table(name, directories)
+        if table.has("description"):
+            chips.append(read_board(table, name))
+    return tuple(chips)
+
+
+def load_chip(part: str, extra_dirs: Sequence[Path] = ()) -> Board:
+    """Return the chip `part` as a board of its own, without a console by default.
+
+    `part` may be longer than the name of the chip's file, as an order number is.
+
+    Raises:
+        BoardError: there is no such chip; the hint names similar ones.
+    """
+    directories = search_path(extra_dirs)
+    names, wanted = _soc_names(directories), part.lower()
+    name = max((n for n in names if wanted.startswith(n)), key=len, default="")
+    if name and (table := _chip_table(name, directories)).has("description"):
+        return read_board(table, name)
+    near = _similar(wanted, [chip.name for chip in list_chips(extra_dirs)])
+    hint = f"{near}; `firmwright boards --chips` lists all of them."
+    raise BoardError(f"there is no chip called {part!r}.", hint=hint)
+
+
+def _chip_table(name: str, directories: Sequence[Path]) -> TomlTable:
+    """Return the table of a board without a console, unless the chip states one."""
+    values: dict[str, object] = {"name": name, "soc": name, "run": {"kind": "serial"}}
+    table = TomlTable(values, f"soc/{name}.toml")
+    table = replace(table, below=_read_soc(table, directories))
+    if not table.has("console"):
+        values["console"] = {"driver": "none"}
+    return table
+
+
 def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
     name = table.text("soc")
     for directory in directories:
         file = directory / "soc" / f"{name}.toml"
         if Path(name).name == name and file.is_file():
             return TomlTable(_parse_toml(file), f"soc/{file.name}")
-    names: set[str] = set()
-    for directory in directories:
-        names.update(file.stem for file in (directory / "soc").glob("*.toml"))
-    hint = f"{_similar(name, sorted(names))}."
+    hint = f"{_similar(name, _soc_names(directories))}."
     raise table.error("soc", f"there is no file soc/{name}.toml.", hint)
 
 
@@ -122,29 +167,3 @@ def _parse_toml(file: Path) -> dict[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         where = f"{file.parent.name}/{file.name}"
         raise BoardError(f"this is not TOML: {problem}.", where=where) from problem
-
-
-def create_board(
-    name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()
-) -> Path:
-    """Write `place/name/board.toml`, the board `like` with new name and description."""
-    if not _NAME.fullmatch(name) or name == "soc":
-        hint = "small letters, digits, '-', '_' and '.', a letter or digit first."
-        raise UsageError(f"{name!r} is not a valid board name.", hint=hint)
-    board = load_board(like, extra_dirs)
-    file = place / name / BOARD_FILE
-    if file.exists():
-        what = "a board of that name exists."
-        raise UsageError(what, where=str(file), hint="another name.")
-    text = board_file(like, extra_dirs).read_text(encoding="utf-8")
-    changes = {
-        "name": name,
-        "description": f"{name}, from {like} ({board.description})",
-        "validation": "built",
-    }
-    for key, value in changes.items():
-        text = re.sub(rf"(?m)^{key} = .*$", f'{key} = "{value}"', text, count=1)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8", newline="\n")
-    load_board(name, (place, *extra_dirs))
-    return file

@@ -1,11 +1,15 @@
 """The memory map of a board: address regions and the pools that they hold."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
+from firmwright.base.errors import BoardError
+from firmwright.boards.problems import Problems
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 
 MemoryKind = Literal["flash", "ram"]
+WaitStateLimits = tuple[tuple[int, int], ...]
+"""Pairs of a processor clock in Hz and the wait states up to it, in ascending order."""
 ADDRESSES: Final = 1 << 32
 SMALL_CACHE_BYTES: Final = 2048
 BANDWIDTH: Final = 4.0
@@ -25,6 +29,25 @@ def _read_pool_name(table: TomlTable, key: str) -> str:
     return _read_identifier(table, key) if table.has(key) else ""
 
 
+def _read_wait_states(table: TomlTable, key: str) -> int | None:
+    """Read a number that holds at every clock; None for limits by clock or no key."""
+    if not table.has(key) or table.is_list(key):
+        return None
+    return table.integer(key)
+
+
+def _read_wait_state_limits(table: TomlTable, key: str) -> WaitStateLimits:
+    if not table.is_list(key):
+        return ()
+    limits = table.pairs(key)
+    for low, high in zip(((0, -1), *limits), limits, strict=False):
+        if not (low[0] < high[0] and low[1] < high[1]):
+            what = "clocks and wait states must both increase from pair to pair."
+            hint = "[[HZ, WAIT_STATES], ...], each pair for clocks up to HZ."
+            raise table.error(key, what, hint)
+    return limits
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryRegion:
     """The addresses `[start, start + size_bytes)`.
@@ -34,7 +57,8 @@ class MemoryRegion:
     `targets` is not empty, only kernels of these target kinds may use the pool.
     `cache_line` is the line size of the region's data cache; 0 means no cache.
     Accelerators cannot access `tightly_coupled` memory. A flash region is read in lines
-    of `read_bytes` with `wait_states` each (None is unknown), and has caches of
+    of `read_bytes` with `wait_states` each (None is unknown); if they depend on the
+    processor's clock, `at_clock` takes them from `wait_state_limits`. It has caches of
     `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully
     associative. With `unified_cache`, the first serves data as well. With `prefetch`,
     the next line is read during execution. A RAM region with `ramfunc` has hot
@@ -52,7 +76,10 @@ class MemoryRegion:
     targets: tuple[str, ...] = ()
     cache_line: Annotated[int, TomlKey(maximum=64)] = 0
     tightly_coupled: bool = False
-    wait_states: int | None = None
+    wait_states: Annotated[int | None, TomlKey(read=_read_wait_states)] = None
+    wait_state_limits: Annotated[
+        WaitStateLimits, TomlKey("wait_states", read=_read_wait_state_limits)
+    ] = ()
     read_bytes: Annotated[int, TomlKey(minimum=1, maximum=64)] = 4
     instruction_cache: Annotated[int, TomlKey(maximum=65536)] = 0
     data_cache: Annotated[int, TomlKey(maximum=65536)] = 0
@@ -60,6 +87,20 @@ class MemoryRegion:
     unified_cache: bool = False
     prefetch: bool = False
     ramfunc: bool = False
+
+    def at_clock(self, hz: int) -> "MemoryRegion":
+        """Return the region with the wait states of a processor at `hz`.
+
+        Raise BoardError if the memory is too slow for that clock.
+        """
+        if not self.wait_state_limits or not hz:
+            return self
+        for limit_hz, wait_states in self.wait_state_limits:
+            if hz <= limit_hz:
+                return replace(self, wait_states=wait_states)
+        highest = self.wait_state_limits[-1][0]
+        what = f"{self.name} has no wait states for {hz:,} Hz."
+        raise BoardError(what, hint=f"a clock of at most {highest:,} Hz.")
 
     @property
     def has_small_cache(self) -> bool:
@@ -90,10 +131,13 @@ class MemoryRegion:
 def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
     """Read `[[memory]]`; regions must not overlap or share a name or pool."""
     regions: list[MemoryRegion] = []
+    problems = Problems()
     for row in table.subtables("memory"):
-        region = read_table(row, MemoryRegion)
-        _check_region(row, region, regions)
-        regions.append(region)
+        with problems.collect():
+            region = read_table(row, MemoryRegion)
+            _check_region(row, region, regions)
+            regions.append(region)
+    problems.raise_any()
     if port != "host":
         kinds = {region.kind for region in regions}
         for kind in ("flash", "ram"):

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from firmwright.base.rounding import divide_up
 from firmwright.boards.clock import Clock
 from firmwright.boards.memory import ADDRESSES, BANDWIDTH
+from firmwright.boards.problems import Problems
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 from firmwright.ir.core import PoolInfo
 
@@ -20,13 +21,14 @@ CONSOLES: Final = {
     "host": ("stdio",),
     "cortex_m": (
         "cmsdk_uart",
+        "none",
         "nrf51_uart",
         "rp2_uart",
         "rtt",
         "stm32_usart",
         "stm32f1_usart",
     ),
-    "riscv32": ("ns16550", "sifive_uart"),
+    "riscv32": ("none", "ns16550", "sifive_uart"),
 }
 COUNTERS: Final = {
     "host": ("clock",),
@@ -180,26 +182,33 @@ def require_driver_keys(
 ) -> None:
     """Raise BoardError unless `table` has values for the keys the driver requires."""
     hint = "boards/README.md describes the keys of each driver."
+    problems = Problems()
     for key in keys.get(driver, ()):
         if not table.has(key) or table.is_empty(key):
-            raise table.error(key, f"the driver {driver} requires this key.", hint)
+            with problems.collect():
+                what = f"the driver {driver} requires this key."
+                raise table.error(key, what, hint)
+    problems.raise_any()
 
 
-def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
-    """Read `[console]`.
+def read_console(table: TomlTable, port: str) -> Console:
+    """Read `[console]`; BoardError if keys that the driver requires are missing."""
+    problems = Problems()
+    if table.has("driver") and table.is_text("driver"):
+        with problems.collect():
+            driver = table.text("driver")
+            require_driver_keys(table, driver, CONSOLE_KEYS)
+            if table.has("gpio"):
+                require_driver_keys(table, driver, CONSOLE_KEYS_WITH_GPIO)
+    with problems.report():
+        return read_table(table, Console, port)
 
-    Raises:
-        BoardError: a key that the driver requires is missing, or `clock` has no divider
-            for the console's bus.
-    """
-    console = read_table(table, Console, port)
-    require_driver_keys(table, console.driver, CONSOLE_KEYS)
-    if console.gpio:
-        require_driver_keys(table, console.driver, CONSOLE_KEYS_WITH_GPIO)
+
+def check_console_bus(table: TomlTable, console: Console, clock: Clock | None) -> None:
+    """Raise BoardError if `clock` has no divider for the console's bus."""
     if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
         what = f"no clock of this board defines the divider of {console.bus!r}."
         raise table.error("bus", what)
-    return console
 
 
 def read_counter(table: TomlTable, port: str) -> PerformanceCounter:

@@ -1,22 +1,15 @@
-"""The board description: an immutable `Board` that is read and checked from TOML."""
+"""The board description: an immutable `Board`, which `reader.py` reads from TOML."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, TypeVar
 
 from firmwright.base.errors import BoardError
 from firmwright.base.rounding import round_up
-from firmwright.boards import peripherals, trust
-from firmwright.boards.clock import Clock, read_clock
-from firmwright.boards.extension_tables import read_extension_tables, table_readers
-from firmwright.boards.flash_tools import FlashTools, read_flash_tools
-from firmwright.boards.memory import (
-    BANDWIDTH,
-    MemoryKind,
-    MemoryRegion,
-    read_memory_regions,
-)
-from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_table
+from firmwright.boards import peripherals
+from firmwright.boards.clock import Clock
+from firmwright.boards.flash_tools import FlashTools
+from firmwright.boards.memory import BANDWIDTH, MemoryKind, MemoryRegion
+from firmwright.boards.toml_table import TomlKey, TomlTable
 from firmwright.ir.core import PoolInfo
 
 Compiler = Literal["gcc", "clang", "zig"]
@@ -39,6 +32,7 @@ CORES: Final = (
     "cortex-m55",
     "cortex-m85",
     "rv32imac",
+    "rv32imc",
     "rv32imac_zve32x",
 )
 POOL_ALIGN: Final = 16
@@ -110,6 +104,8 @@ class Board:
     compiler: Compiler = "gcc"
     cpu_flags: tuple[str, ...]
     clock_hz: int = 0
+    clock_max_hz: int = 0
+    """The highest clock of the chip's processor; 0 if it is not stated."""
     memory: tuple[MemoryRegion, ...]
     clock: Clock | None
     console: peripherals.Console
@@ -126,6 +122,8 @@ class Board:
     """Whether start-up enables the caches of the core."""
     boot: str = ""
     """The boot ROM that requires a header before the program; "" for none."""
+    export_only: str = ""
+    """Why no firmware can be built for the chip, as a sentence; "" if it can."""
     flash_tools: Annotated[FlashTools, TomlKey("flash")]
     watchdog: peripherals.Watchdog | None = None
     targets: tuple[str, ...] = ()
@@ -133,6 +131,12 @@ class Board:
     cores: peripherals.Cores | None = None
     dma: peripherals.DmaController | None = None
     calibration: Calibration | None = None
+    modeled_hz: Annotated[int, TomlKey(has_key=False)] = 0
+    """The processor's clock for modeled time, which `at_clock` changes; 0 if unknown.
+
+    It is that of the built firmware; for a chip without a clock driver the highest one,
+    to which an application's own start-up raises it.
+    """
     tables: Annotated[tuple[object, ...], TomlKey(has_key=False)] = ()
     """What extensions read from their tables; see `table`."""
 
@@ -145,6 +149,14 @@ class Board:
             if isinstance(value, kind):
                 return value
         return None
+
+    def at_clock(self, hz: int) -> "Board":
+        """Return the board with the modeled time and wait states of a clock of `hz`.
+
+        Raise BoardError if the flash is too slow for it.
+        """
+        memory = tuple(region.at_clock(hz) for region in self.memory)
+        return replace(self, modeled_hz=hz, memory=memory)
 
     @property
     def is_host(self) -> bool:
@@ -274,77 +286,3 @@ def with_memory_of(board: Board, chip: Board) -> Board:
         raise BoardError(f"{board.name} has too little memory to emulate {chip.name}.")
     name, pipeline = f"{board.name}@{chip.name}", chip.pipeline
     return replace(board, name=name, memory=tuple(memory), pipeline=pipeline)
-
-
-def read_board(table: TomlTable, name: str) -> Board:
-    """Read the board of the folder `name`; BoardError if it violates the schema."""
-    readers = table_readers()
-    more_keys = ("soc", *readers)
-    check_keys(table, Board, more_keys)
-    if table.text("name") != name:
-        what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
-        raise table.error("name", what, "give both the same name.")
-    port = table.choice("port", tuple(peripherals.CONSOLES))
-    trust.check_compiler(table, table.text("toolchain"), table.strings("cpu_flags"))
-    memory = read_memory_regions(table, port)
-    clock_hz = table.integer("clock_hz", 0)
-
-    def optional(key: str, read: Callable[[TomlTable], T]) -> T | None:
-        return read(table.subtable(key)) if table.has(key) else None
-
-    clock = optional("clock", lambda clock: read_clock(clock, port))
-    calibration = optional("calibration", lambda own: read_table(own, Calibration))
-    if calibration is not None and calibration.wait_states is not None:
-        flash = next(region for region in memory if region.kind == "flash")
-        changed = replace(flash, wait_states=calibration.wait_states)
-        memory = tuple(changed if region == flash else region for region in memory)
-    return read_table(
-        table,
-        Board,
-        port,
-        more_keys=more_keys,
-        memory=memory,
-        clock=clock,
-        console=peripherals.read_console(table.subtable("console"), port, clock),
-        counter=peripherals.read_counter(table.subtable("counter"), port),
-        run=_read_run(table.subtable("run")),
-        limits=_read_limits(table.subtable("limits"), memory),
-        boot=_read_boot(table, port),
-        flash_tools=read_flash_tools(table.subtable("flash")),
-        watchdog=optional(
-            "watchdog", lambda own: peripherals.read_watchdog(own, port, clock_hz)
-        ),
-        cores=optional("cores", lambda own: read_table(own, peripherals.Cores, port)),
-        dma=optional(
-            "dma", lambda own: read_table(own, peripherals.DmaController, port)
-        ),
-        calibration=calibration,
-        tables=read_extension_tables(table, memory, readers),
-    )
-
-
-def _read_boot(table: TomlTable, port: str) -> str:
-    if not table.has("boot"):
-        return ""
-    return table.choice("boot", peripherals.BOOTS.get(port, ()))
-
-
-def _read_run(table: TomlTable) -> RunConfig:
-    run = read_table(table, RunConfig)
-    for key, kinds in (("program", ("qemu", "plugin")), ("machine", ("qemu",))):
-        if run.kind in kinds:
-            table.text(key)
-    if run.kind == "qemu":
-        trust.check_emulator(table, run.program, run.machine, run.args)
-    return run
-
-
-def _read_limits(table: TomlTable, memory: tuple[MemoryRegion, ...]) -> Limits:
-    limits = read_table(table, Limits)
-    ram_bytes = next((r.size_bytes for r in memory if r.kind == "ram"), None)
-    reserved = limits.stack_bytes + limits.runtime_bytes
-    if ram_bytes is not None and reserved >= ram_bytes:
-        needed = f"stack and runtime reserve {reserved} bytes"
-        what = f"{needed}, but the RAM has {ram_bytes} bytes."
-        raise table.error("stack", what)
-    return limits

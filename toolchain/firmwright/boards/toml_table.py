@@ -8,11 +8,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from firmwright.base.errors import BoardError
+from firmwright.boards.problems import Problems, UnknownKeyError
 
 T = TypeVar("T")
+_MISSING: Final = "this key is missing."
 Choices = Sequence[str] | Mapping[str, Sequence[str]]
 """The allowed strings of a key; a mapping has them by port."""
 
@@ -33,15 +35,22 @@ class TomlTable:
 
     def expect_keys(self, known: Collection[str]) -> None:
         """Reject unknown keys in every layer, suggesting the nearest known key."""
+        problems = Problems()
         for key in self.values:
             if key not in known:
-                names = sorted(known)
-                near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-                hint = f"write {near[0]}." if near else f"one of {', '.join(names)}."
-                where = f"{self.file}:{self.path}{key}"
-                raise BoardError("unknown key.", where=where, hint=hint)
+                with problems.collect():
+                    raise self._unknown_key(key, sorted(known))
         if self.below is not None:
-            self.below.expect_keys(known)
+            with problems.collect():
+                self.below.expect_keys(known)
+        problems.raise_any()
+
+    def _unknown_key(self, key: str, known: Sequence[str]) -> UnknownKeyError:
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+        hint = f"write {near[0]}." if near else f"one of {', '.join(known)}."
+        where = f"{self.file}:{self.path}{key}"
+        meant = f"{self.path}{near[0]}" if near else ""
+        return UnknownKeyError(where=where, hint=hint, meant=meant)
 
     def error(self, key: str, what: str, hint: str = "") -> BoardError:
         """Return the error for an invalid value of `key`."""
@@ -51,6 +60,8 @@ class TomlTable:
         return self._typed(key, default, str, "a string")
 
     def choice(self, key: str, known: Sequence[str], default: str | None = None) -> str:
+        if default is None and not self.has(key):
+            raise self.error(key, _MISSING, f"one of {', '.join(known)}.")
         value = self.text(key, default)
         if value not in known:
             near = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
@@ -106,6 +117,10 @@ class TomlTable:
         holder = self._holder(key)
         return holder is not None and isinstance(holder.values[key], str)
 
+    def is_list(self, key: str) -> bool:
+        holder = self._holder(key)
+        return holder is not None and isinstance(holder.values[key], list)
+
     def has(self, key: str) -> bool:
         return self._holder(key) is not None
 
@@ -146,7 +161,7 @@ class TomlTable:
         if holder is not None:
             return holder.values[key]
         if default is None:
-            raise self.error(key, "this key is missing.")
+            raise self.error(key, _MISSING)
         return default
 
     def _typed(self, key: str, default: object, kind: type[T], expected: str) -> T:
@@ -202,16 +217,21 @@ def read_table(
 ) -> T:
     """Return a `cls` with the fields that their annotations read from `table`.
 
-    `port` selects among choices by port; `values` are fields read by the caller.
+    `port` selects among choices by port; `values` are fields read by the caller. The
+    BoardError describes the errors of all keys.
     """
     specs, hints = _toml_keys(cls), get_type_hints(cls)
-    check_keys(table, cls, more_keys)
+    problems = Problems()
+    with problems.collect():
+        check_keys(table, cls, more_keys)
     for item in fields(cls):  # type: ignore[arg-type]
         name, spec = item.name, specs[item.name]
         if name not in values:
             default = None if item.default is MISSING else item.default
             key = spec.key or name
-            values[name] = _read_key(table, key, spec, hints[name], default, port)
+            with problems.collect():
+                values[name] = _read_key(table, key, spec, hints[name], default, port)
+    problems.raise_any()
     return cls(**values)
 
 

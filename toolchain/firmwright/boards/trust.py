@@ -27,14 +27,16 @@ _OPENOCD_FILES: Final = re.compile(
 )
 
 
-def check_compiler(
-    table: TomlTable, toolchain: str, cpu_flags: tuple[str, ...]
-) -> None:
-    """Raise BoardError unless these are a compiler on PATH and processor options."""
+def check_toolchain(table: TomlTable, toolchain: str) -> None:
+    """Raise BoardError unless this is the prefix of a compiler on PATH."""
     if not re.fullmatch(TOOL_PREFIX, toolchain, re.ASCII):
         what = f"{toolchain!r} is not a compiler's prefix."
         hint = "the prefix of a compiler on PATH, such as arm-none-eabi."
         raise table.error("toolchain", what, hint)
+
+
+def check_cpu_flags(table: TomlTable, cpu_flags: tuple[str, ...]) -> None:
+    """Raise BoardError unless these are options for a processor."""
     for flag in cpu_flags:
         if not re.fullmatch(MACHINE_FLAG, flag, re.ASCII):
             what = f"{flag!r} is not a machine option of gcc."

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 
 from firmwright.artifacts import SourceTree
+from firmwright.base.errors import BoardError
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.build import compiler_flags, linker_script
@@ -20,7 +21,15 @@ _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
 def project_files(
     board: Board, *, c_standard: str = compiler_flags.C_STANDARD
 ) -> SourceTree:
-    """Return the files of a project for `board`, except those of its models."""
+    """Return the files of a project for `board`, except those of its models.
+
+    Raises:
+        BoardError: no firmware can be built for the board's chip.
+    """
+    if board.export_only:
+        what = f"no firmware can be built for this chip: {board.export_only}."
+        hint = "firmwright export, and add the model to a project of the chip's SDK."
+        raise BoardError(what, where=board.name, hint=hint)
     runtime = runtime_files(board)
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),

@@ -1,11 +1,12 @@
-"""`firmwright boards`: list boards, create one from another, or check a board file."""
+"""`firmwright boards`: list boards or chips, create a board, or check a board file."""
 
 import argparse
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
-from firmwright.boards.load import BOARD_FILE, create_board
+from firmwright.boards.load import BOARD_FILE, list_chips
+from firmwright.boards.new_board import board_of_chip, copy_board
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.port_check import PortCheck, check_port
@@ -22,17 +23,49 @@ def run(args: argparse.Namespace) -> Outcome:
     if (args.name_or_file is None) != (args.action == "list"):
         needed = "no name" if args.name_or_file else "a name"
         what = f"boards {args.action} takes {needed}."
-        hint = "use boards; boards new NAME --from B; or boards check FILE."
+        hint = "use boards; boards new NAME --chip PART; or boards check FILE."
         raise UsageError(what, hint=hint)
     if args.action == "new":
-        if not args.like:
-            raise UsageError("a new board needs a board to copy.", hint="add --from B.")
-        file = create_board(args.name_or_file, args.like, Path(args.output), folders)
-        text = f"{file}: edit it, then run firmwright boards check {file}."
-        return Outcome({"file": str(file), "from": args.like}, text)
+        return _create(args)
     if args.action == "check":
         return _check(Path(args.name_or_file), folders)
-    return _list(folders)
+    return _list_chips(folders) if args.chips else _list(folders)
+
+
+def _create(args: argparse.Namespace) -> Outcome:
+    name, place, folders = args.name_or_file, Path(args.output), args.board_dirs
+    if bool(args.like) == bool(args.chip):
+        what = "a new board needs a chip, or a board to copy."
+        hint = "add --chip PART (firmwright boards --chips lists them) or --from B."
+        raise UsageError(what, hint=hint)
+    if args.chip:
+        file = board_of_chip(name, args.chip, place, folders, args.console or None)
+    else:
+        file = copy_board(name, args.like, place, folders)
+    text = f"{file}: edit it, then run firmwright boards check {file}."
+    origin = {"from": args.like or None, "chip": args.chip or None}
+    return Outcome({"file": str(file), **origin}, text)
+
+
+def _list_chips(folders: list[Path]) -> Outcome:
+    chips = list_chips(folders)
+    rows: list[list[Cell]] = []
+    for chip in chips:
+        sizes: list[Cell] = []
+        for size in (chip.flash_bytes, chip.ram_bytes):
+            sizes.append(None if size is None else size // 1024)
+        evidence = "not built" if chip.export_only else EVIDENCE[chip.validation]
+        mhz = f"{(chip.clock_max_hz or chip.run_hz) / 1e6:g}"
+        rows.append([chip.name, evidence, mhz, *sizes, chip.description])
+    head = ["chip", "validation", "MHz", "flash KiB", "RAM KiB", ""]
+    data = {"chips": [_chip_to_json(chip) for chip in chips]}
+    return Outcome(data, format_table(head, rows))
+
+
+def _chip_to_json(chip: Board) -> dict[str, object]:
+    facts = _board_to_json(chip)
+    clocks = {"clock_hz": chip.run_hz, "clock_max_hz": chip.clock_max_hz or None}
+    return {**facts, **clocks, "export_only": chip.export_only or None}
 
 
 def _list(folders: list[Path]) -> Outcome:
@@ -85,6 +118,8 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
 def _format_board(board: Board, port: PortCheck) -> str:
     clock = board.clock
     speed = f"{board.clock_hz:,} Hz"
+    if board.modeled_hz not in (0, board.run_hz):
+        speed += f"; times are modeled at {board.modeled_hz:,} Hz"
     if clock is not None:
         settings = ", ".join(f"{name} {value}" for name, value in clock.settings)
         source = f"{clock.hz:,} Hz from {clock.source_hz:,} Hz"
@@ -114,6 +149,8 @@ def _format_board(board: Board, port: PortCheck) -> str:
 
 
 def _format_port(port: PortCheck) -> str:
+    if port.export_only:
+        return f"no firmware can be built: {port.export_only}"
     if port.missing_tool:
         return f"not compiled: {port.missing_tool}"
     return f"compiles and links: {port.flash_bytes:,} bytes of flash without a model"

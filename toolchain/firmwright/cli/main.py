@@ -293,6 +293,8 @@ def error_object(error: errors.FirmwrightError) -> dict[str, object]:
             data["peak"] = peak
         case errors.UnsupportedError():
             data["items"] = [asdict(item) for item in error.items]
+        case errors.BoardFileError():
+            data["errors"] = [error_object(part) for part in error.errors]
     return data
 
 

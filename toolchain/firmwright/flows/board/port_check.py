@@ -15,10 +15,11 @@ from firmwright.ir.module import IRModule
 
 @dataclass(frozen=True, slots=True)
 class PortCheck:
-    """The flash bytes of the firmware without the model, or the missing compiler."""
+    """The flash bytes of the firmware without the model, or why it was not built."""
 
     flash_bytes: int | None = None
     missing_tool: str = ""
+    export_only: str = ""
 
 
 def check_port(board: Board, board_dirs: Sequence[Path]) -> PortCheck:
@@ -29,6 +30,8 @@ def check_port(board: Board, board_dirs: Sequence[Path]) -> PortCheck:
             board file.
         DoesNotFitError: the board's memory is too small for any model.
     """
+    if board.export_only:
+        return PortCheck(export_only=board.export_only)
     network = _smallest_network()
     compiled = compile_for(network, board.name, board_dirs=tuple(board_dirs))
     try:

@@ -105,7 +105,7 @@ class InstructionCounts:
         cycles, board = self.total.cycles, self.timing_board
         if cycles is None:
             return f"no timing of a {board.core} is known"
-        ms = 1e3 / (board.run_hz or 1)
+        ms = 1e3 / (board.modeled_hz or 1)
         note = "no range, as no measurements on silicon are known"
         if self.silicon_range is not None:
             low, high = self.silicon_range
@@ -113,7 +113,7 @@ class InstructionCounts:
             note = f"on silicon {low:,} to {high:,}, {times}"
         elif board.flash.wait_states is None:
             note = f"on silicon more, as the flash of {board.name} is not modeled"
-        time = f"{cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz"
+        time = f"{cycles * ms:.3f} ms at {board.modeled_hz / 1e6:g} MHz"
         return f"{cycles:,} ({time}; {note})"
 
     @property
