@@ -4,7 +4,7 @@
     python .ci/release.py -o dist   keep wheel, sdist and SHA-256 sums there
     python .ci/release.py --tag     check, then make the annotated tag (not pushed)
 
-docs/releasing.md describes the whole procedure. Exit status: 1 if something hinders the
+docs/developing/releasing.md describes the whole procedure. Exit status: 1 if something hinders the
 release.
 """
 
@@ -293,7 +293,7 @@ def check_all(root: Path, output: Path | None) -> tuple[str, str, list[str]]:
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
-        prog="release.py", description="Check a release (docs/releasing.md)."
+        prog="release.py", description="Check a release (docs/developing/releasing.md)."
     )
     action = parser.add_mutually_exclusive_group()
     action.add_argument(

@@ -1,4 +1,4 @@
-"""Print the table of docs/less-ram-flash-time.md: parts of models' flash on Cortex-M4.
+"""Print the table of docs/smaller-faster.md: parts of models' flash on Cortex-M4.
 
 python docs/flash_table.py MODELS     # the folder of the MLPerf Tiny models
 """

@@ -1,4 +1,4 @@
-"""Write the output of commands into the README, and single figures into all pages.
+"""Write tables of figures, sessions and single figures into the pages.
 
     python docs/readme_figures.py MODELS     # the folder of the MLPerf Tiny models
 
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 MODELS = {
     "kws_ref_model": "kws, keyword spotting",
     "vww_96_int8": "vww, visual wake words",
@@ -158,7 +157,7 @@ def replaced(text: str, marker: str, block: str) -> str:
     start = f"<!-- {marker} -->\n"
     before, found, after = text.partition(start)
     if not found:
-        raise SystemExit(f"the README has no marker {marker}")
+        raise SystemExit(f"the page has no marker {marker}")
     end = "\n```\n" if after.startswith("```") else "\n\n"
     rest = after[after.index(end) + len(end.rstrip("\n")) :]
     return f"{before}{start}{block}{rest}"
@@ -183,26 +182,25 @@ def with_figures(text: str, models: Path) -> str:
 
 
 def main() -> None:
-    """Update the pages and the README."""
+    """Update the pages."""
     models = Path(sys.argv[1]).resolve()
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         before = page.read_text(encoding="utf-8")
         after = with_figures(before, models)
         if after != before:
             page.write_text(after, encoding="utf-8")
-    blocks: Mapping[str, Callable[[], str]] = {
-        "session: demo": session,
-        "figures: mps2-an386": lambda: beside_the_rival(models),
-        "figures: memory": lambda: memory(models),
-        f"figures: {OTHERS}": lambda: on_other_boards(models),
-        "list: boards": boards,
+    blocks: Mapping[tuple[str, str], Callable[[], str]] = {
+        ("README.md", "figures: mps2-an386"): lambda: beside_the_rival(models),
+        ("docs/start.md", "session: demo"): session,
+        ("docs/smaller-faster.md", "figures: memory"): lambda: memory(models),
+        ("docs/boards.md", f"figures: {OTHERS}"): lambda: on_other_boards(models),
+        ("docs/boards.md", "list: boards"): boards,
     }
-    text = README.read_text(encoding="utf-8")
-    for marker in blocks:  # before the first command: all together take minutes
-        replaced(text, marker, "")
-    for marker, block in blocks.items():
-        text = replaced(text, marker, block())
-    README.write_text(text, encoding="utf-8")
+    for page, marker in blocks:  # before the first command: all together take minutes
+        replaced((ROOT / page).read_text(encoding="utf-8"), marker, "")
+    for (page, marker), block in blocks.items():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        (ROOT / page).write_text(replaced(text, marker, block()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ SIBLINGS = {
         "toolchain/firmwright/ir/tir/",
         "toolchain/firmwright/schedules/",
     ),
-    "adding-a-board.md": ("runtime_c/",),
+    "boards.md": ("runtime_c/",),
     "0003-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
     "0004-tir-interpreter.md": ("toolchain/firmwright/ir/tir/",),
     "CHANGELOG.md": ("runtime_c/",),
@@ -244,7 +244,7 @@ def _names(layer: str) -> list[str]:
 
 
 def test_every_package_is_described() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/developing/architecture.md").read_text(encoding="utf-8")
     folder = ROOT / "toolchain/firmwright"
     packages = {p.parent.name for p in folder.glob("*/__init__.py")}
     described = {
@@ -269,7 +269,8 @@ def test_the_board_of_the_guide_is_a_board(tmp_path: Path) -> None:
 
 @pytest.mark.host_c
 def test_the_c_example_compiles(tmp_path: Path) -> None:
-    (fence,) = (f for f in fences("c") if f.page.name == "README.md")
+    """That of docs/firmware.md."""
+    (fence,) = (f for f in fences("c") if f.text.startswith('#include "digits.h"'))
     compiled = compile_model(
         load_module(ROOT / "examples/01_digits/digits.tflite"), Options()
     )
@@ -287,7 +288,8 @@ def test_the_c_example_compiles(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 def test_the_python_example_runs(tmp_path: Path) -> None:
-    (fence,) = (f for f in fences("python", 0) if f.page.name == "README.md")
+    """That of docs/start.md, the first one there."""
+    fence = next(f for f in fences("python", 0) if f.page.name == "start.md")
     script = tmp_path / "example.py"
     script.write_text(fence.text.replace('"out"', repr(str(tmp_path / "out"))))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
@@ -306,7 +308,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
 
 def test_operator_page_is_current(request: pytest.FixtureRequest) -> None:
     page, current = (
-        ROOT / "docs" / "operators.md",
+        ROOT / "docs" / "reference" / "operators.md",
         render_operator_page(op_table(), SCHEDULES),
     )
     if request.config.getoption("--update-golden"):
@@ -316,10 +318,10 @@ def test_operator_page_is_current(request: pytest.FixtureRequest) -> None:
     )
 
 
-def test_the_readme_lists_every_board() -> None:
-    readme = ROOT / "README.md"
+def test_the_page_of_boards_lists_every_board() -> None:
+    page = ROOT / "docs/boards.md"
     boards = re.findall(
-        r"^- `([\w-]+)`", after_marker(readme, "list: boards"), re.MULTILINE
+        r"^- `([\w-]+)`", after_marker(page, "list: boards"), re.MULTILINE
     )
     assert boards == sorted(board.name for board in list_boards())
 
@@ -356,7 +358,7 @@ def test_the_page_of_boards_lists_every_chip(request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.qemu
-def test_readme_session_equals_the_output_of_demo(
+def test_the_session_equals_the_output_of_demo(
     deep: bool, measuring_tools: str, recorded_tools: str
 ) -> None:
     """Word for word; with --deep also the figures, if recorded with these tools."""
@@ -405,7 +407,7 @@ def test_figures_of_pages_equal_their_commands(
     model_path: Callable[[str], Path],
 ) -> None:
     script, count = figures_script(), 0
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         if marks := script.FIGURE.findall(text):
             folder = model_path(re.findall(r"\S+\.tflite", marks[0][0])[0]).parent
@@ -433,6 +435,13 @@ def test_readme_figures_equal_the_budgets() -> None:
         }
 
 
+def test_the_first_figures_of_the_readme_are_those_of_the_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = re.findall(r"^\| [^|]*\| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)
+    kws = _table("figures: mps2-an386")[0]
+    assert first == [(kws[4], kws[5]), (kws[6], kws[7]), (kws[1], kws[2])]
+
+
 def test_readme_peer_figures_equal_the_table() -> None:
     with (ROOT / "benchmarks/peers.csv").open(encoding="utf-8") as file:
         peers = {
@@ -448,7 +457,7 @@ def test_readme_peer_figures_equal_the_table() -> None:
         code, model = peers[*key, "code_flash_bytes"], peers[*key, "model_flash_bytes"]
         assert _figure(row[7]) == code + model
         assert row[3] == f"{100 * _figure(row[1]) / _figure(row[2]):.0f} %"
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/boards.md").read_text(encoding="utf-8")
     (on_m55,) = re.findall(
         r"takes ([\d,]+) instructions on that core", text.replace("\n", " ")
     )

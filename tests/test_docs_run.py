@@ -353,7 +353,7 @@ def captured(folder: Path) -> None:
 
 def small_board(folder: Path) -> None:
     """The board that the page has as a whole."""
-    page = (ROOT / "docs/adding-a-board.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/boards.md").read_text(encoding="utf-8")
     (text,) = (text for _, kind, text in BLOCK.findall(page) if kind == "toml")
     place = folder / "my_boards" / tomllib.loads(text)["name"]
     place.mkdir(parents=True)
@@ -375,6 +375,6 @@ PREPARE: dict[str, Callable[[Path], None]] = {
     "06_main_loop": images,
     "07_tasks": images,
     "04_uart_audio": speech,
-    "when-outputs-differ.md": captured,
-    "adding-a-board.md": small_board,
+    "debug.md": captured,
+    "boards.md": small_board,
 }

@@ -215,7 +215,7 @@ def test_a_public_class_name_occurs_once():
 @cache
 def glossary() -> list[list[str]]:
     """The cells of each row: term, definition, equivalent, and the names in code."""
-    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()

@@ -1,7 +1,7 @@
 """Golden texts of the public interfaces, so that changes are visible.
 
 A change needs a line in CHANGELOG.md and, if it breaks users, a new version of the
-surface (docs/stability.md). `--update-golden` then writes the new text.
+surface (docs/reference/stability.md). `--update-golden` then writes the new text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from firmwright.targets.backend import Backend, PatternEntry
 ROOT = Path(__file__).resolve().parents[1]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 ADVICE = (
-    "this is public (docs/stability.md): write a line into CHANGELOG.md, raise the surface's "
+    "this is public (docs/reference/stability.md): write a line into CHANGELOG.md, raise the surface's "
     "version in base/version.py if it breaks users, then --update-golden"
 )
 Check = Callable[[Iterator[str]], None]
@@ -258,7 +258,7 @@ def test_board_keys(announced: Check, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_docs_state_the_version_of_every_surface() -> None:
-    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "stability.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| .*? \| `(\w+)` \| (\d+) \|", text, re.MULTILINE))
     named = {name: str(v) for name, v in vars(version).items() if isinstance(v, int)}
     assert rows == named

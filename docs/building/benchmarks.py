@@ -164,7 +164,7 @@ def charts() -> tuple[Chart, ...]:
 _ABOUT: Final = {
     "images/bench_time.svg": (
         "Executed instructions, not cycles: QEMU has no pipeline "
-        "([what that means](instructions-and-cycles.md))."
+        "([what that means](reference/instructions-and-cycles.md))."
     ),
     "images/bench_memory.svg": (
         "All memory that a model needs besides its stack: activations, scratch, inputs "

@@ -21,6 +21,7 @@ html_theme = "furo"
 html_title = f"Firmwright {VERSION}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = os.path.join(os.path.dirname(__file__), "search_scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_use_index = False

@@ -1,7 +1,8 @@
 """The navigation of the site.
 
-Pages that no section names are in the last section, by name. Decisions are listed on
-their own page only.
+The sidebar leads a user through twelve pages. Other pages are below one of them; those
+that no list names are the last ones below the reference. Decisions are listed on their
+own page only.
 """
 
 from __future__ import annotations
@@ -11,113 +12,94 @@ from typing import Final
 
 from pages import example_pages, inside_pages
 
-SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Beginning": ("installing.md", "tutorial.md"),
-    "Guides: the right numbers": (
-        "quantise-well.md",
-        "when-outputs-differ.md",
-        "onnx.md",
-        "state.md",
-        "evaluate.md",
-        "census.md",
+GUIDE: Final = (
+    "start.md",
+    "models.md",
+    "fit.md",
+    "firmware.md",
+    "smaller-faster.md",
+    "accuracy.md",
+    "audio.md",
+    "debug.md",
+    "ship.md",
+    "boards.md",
+    "accelerators.md",
+    "reference/README.md",
+)
+"""The pages of the sidebar, in the order in which a user needs them."""
+BELOW: Final[Mapping[str, tuple[str, ...]]] = {
+    "start.md": ("examples/index.md",),
+    "smaller-faster.md": ("reference/report.md", "reference/tuning.md"),
+    "ship.md": ("safety.md", "reference/mcuboot.md", "reference/misra.md"),
+    "boards.md": ("reference/boards.md", "reference/board-keys.md"),
+    "accelerators.md": (
+        "reference/adding-an-accelerator.md",
+        "reference/ethos-u.md",
+        "reference/devices.md",
     ),
-    "Guides: smaller and faster": (
-        "report.md",
-        "less-ram-flash-time.md",
-        "tuning.md",
-        "two-models.md",
-        "devices.md",
-    ),
-    "Guides: in a product": (
-        "streaming-audio.md",
-        "rtos.md",
-        "on-the-device.md",
-        "mcuboot.md",
-        "integration/README.md",
-        "house-rules.md",
-        "provenance.md",
-        "mlperf.md",
-    ),
-    "Guides: growing it": (
-        "extensions.md",
-        "adding-a-board.md",
-        "adding-an-operator.md",
-        "adding-a-pass.md",
-        "custom-operators.md",
-        "adding-an-accelerator.md",
-        "cmsis-nn.md",
-        "ethos-u.md",
-        "project-api.md",
-    ),
-    "Guides: coming and staying": (
-        "coming-from.md",
-        "contributing.md",
-        "code-of-conduct.md",
-        "releasing.md",
-        "security.md",
-    ),
-    "Examples": ("examples/index.md",),
-    "Reference": (
+    "reference/README.md": (
         "reference/cli.md",
+        "reference/operators.md",
         "reference/python.md",
         "reference/c.md",
-        "operators.md",
-        "reference/board-keys.md",
-        "reference/boards.md",
         "reference/runtime.md",
         "reference/abi.md",
         "reference/runtime-design.md",
-        "changelog.md",
-    ),
-    "Explanations": (
-        "glossary.md",
-        "architecture.md",
-        "numerics.md",
-        "instructions-and-cycles.md",
-        "predictions.md",
-        "compilers.md",
-        "misra.md",
+        "reference/link.md",
+        "reference/numerics.md",
+        "reference/onnx.md",
+        "reference/pytorch.md",
+        "reference/state.md",
+        "reference/custom-operators.md",
+        "reference/isolation.md",
+        "reference/compilers.md",
+        "reference/instructions-and-cycles.md",
         "benchmarks.md",
-        "figures-by-release.md",
+        "reference/mlperf.md",
+        "reference/coming-from.md",
+        "reference/glossary.md",
+        "reference/stability.md",
+        "reference/changelog.md",
         "decisions/index.md",
+        "developing/README.md",
+    ),
+    "developing/README.md": (
+        "developing/contributing.md",
+        "developing/architecture.md",
+        "developing/extensions.md",
+        "developing/adding-an-operator.md",
+        "developing/adding-a-pass.md",
+        "developing/project-api.md",
+        "developing/predictions.md",
+        "developing/figures-by-release.md",
+        "developing/releasing.md",
+        "developing/security.md",
+        "developing/code-of-conduct.md",
     ),
 }
-INTEGRATION: Final = (
-    "integration/cmake.md",
-    "integration/makefile.md",
-    "integration/arduino.md",
-    "integration/platformio.md",
-    "integration/zephyr.md",
-    "integration/esp-idf.md",
-    "integration/cmsis-pack.md",
-    "integration/mlf.md",
-)
+"""The pages below a page of the sidebar, or below one of these."""
 
 
 def lists() -> dict[str, str]:
     """Return the navigation lists to append to each parent page, by page."""
-    examples = [page.place for page in example_pages()]
-    sections = {**SECTIONS, "Further pages": _unnamed()}
-    return {
-        "index.md": "".join(
-            _toctree(pages, title) for title, pages in sections.items() if pages
-        ),
-        "integration/README.md": _toctree(INTEGRATION),
-        "examples/index.md": _toctree(examples),
+    examples = tuple(page.place for page in example_pages())
+    below = {**BELOW, "examples/index.md": examples}
+    below["reference/README.md"] += _unnamed()
+    return {"index.md": _toctree(GUIDE)} | {
+        page: _toctree(pages) for page, pages in below.items()
     }
 
 
 def _unnamed() -> tuple[str, ...]:
-    """Return the pages that no section names."""
-    named = {page for pages in (*SECTIONS.values(), INTEGRATION) for page in pages}
+    """Return the pages that no list names."""
+    named = {page for pages in (GUIDE, *BELOW.values()) for page in pages}
     found = {
         page.place for page in inside_pages() if not page.place.startswith("decisions/")
     }
     return tuple(sorted(found - named))
 
 
-def _toctree(pages: tuple[str, ...] | list[str], title: str = "") -> str:
+def _toctree(pages: tuple[str, ...]) -> str:
     """Return a toctree for the sidebar."""
-    caption = f":caption: '{title}'\n" if title else ""
     entries = "\n".join(f"/{page.removesuffix('.md')}" for page in pages)
-    return f"\n```{{toctree}}\n:hidden:\n{caption}\n{entries}\n```\n"
+    return f"\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"

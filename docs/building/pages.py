@@ -18,10 +18,10 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 OUTSIDE: Final[Mapping[str, str]] = {
     "README.md": "index.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
-    "CHANGELOG.md": "changelog.md",
-    "SECURITY.md": "security.md",
+    "CONTRIBUTING.md": "developing/contributing.md",
+    "CODE_OF_CONDUCT.md": "developing/code-of-conduct.md",
+    "CHANGELOG.md": "reference/changelog.md",
+    "SECURITY.md": "developing/security.md",
     "LICENSE": "source/LICENSE.txt",
     "boards/README.md": "reference/boards.md",
     "runtime_c/README.md": "reference/runtime.md",
@@ -32,7 +32,8 @@ OUTSIDE: Final[Mapping[str, str]] = {
 FOLDERS: Final[Mapping[str, str]] = {
     "examples": "examples/index.md",
     "docs/decisions": "decisions/index.md",
-    "docs/integration": "integration/README.md",
+    "docs/reference": "reference/README.md",
+    "docs/developing": "developing/README.md",
     "runtime_c": "reference/runtime.md",
     "boards": "reference/boards.md",
 }

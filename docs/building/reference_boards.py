@@ -56,7 +56,7 @@ def board_keys_page() -> str:
         "what `toolchain/firmwright/boards` reads of the boards that there are",
         "A board's table lies over that of its chip, key by key; any key may stand in "
         "either. What keys mean, and how a board is added, is told in "
-        "[boards](boards.md) and in [adding a board](../adding-a-board.md). Choices "
+        "[boards](boards.md) and in [adding a board](../boards.md). Choices "
         "are those of all families together: a driver belongs to one.",
         *(
             part

@@ -28,7 +28,7 @@ def c_page() -> str:
         fw.load(ROOT / "examples/01_digits/digits.tflite"), board="mps2-an386"
     )
     return page(
-        "C",
+        "C interface",
         "the headers",
         "## A model",
         "This is the header of the bundled digits example on `mps2-an386`. Of another "

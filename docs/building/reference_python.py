@@ -30,7 +30,7 @@ def python_page() -> str:
         if name[0] != "_"
     ]
     return page(
-        "Python",
+        "Python interface",
         "the docstrings of `firmwright`",
         fence("python", inspect.getdoc(firmwright).partition("\n\n")[2]),  # type: ignore[union-attr]
         "In a notebook these objects show themselves as tables and drawings, and "

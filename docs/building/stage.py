@@ -20,6 +20,9 @@ from navigation import lists  # noqa: E402 - the paths above are needed first
 from pages import ROOT, copy_place, places, rewritten  # noqa: E402
 from reference import GENERATED  # noqa: E402
 
+DECISION_HEAD = "---\norphan: true\nno-search: true\n---\n\n"
+"""Decisions are neither in the sidebar nor in the search; only links reach them."""
+
 
 def stage(folder: Path) -> None:
     """Write the staged site; previous content of the folder is removed."""
@@ -36,7 +39,7 @@ def stage(folder: Path) -> None:
             _write(folder / place, text.encode())
             continue
         page = rewritten(text, file, place, known)
-        head = "---\norphan: true\n---\n\n" if _is_decision(place) else ""
+        head = DECISION_HEAD if _is_decision(place) else ""
         copies |= page.copies
         _write(folder / place, (head + page.text + below.get(place, "")).encode())
     for path in sorted(copies):

@@ -80,7 +80,7 @@ def test_words_in_audio_from_a_uart(tmp_path: Path):
 @pytest.mark.deep
 @pytest.mark.qemu
 def test_tutorial_led_blinks_on_words(tmp_path: Path):
-    tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    tutorial = (ROOT / "docs/audio.md").read_text(encoding="utf-8")
     told = re.findall(r"^(led_change_intensity .*)$", tutorial, re.MULTILINE)
     words = ["compile", str(KEYWORD), "--board", BOARD, "--numerics", "tflm"]
     source = EXAMPLES / "09_blink/main.c"

@@ -2,7 +2,7 @@
 
 The light one has neither the checkout, nor a reference runtime, nor a compiler in
 reach, until it is given the last two. With --deep, wheel and sdist are built, installed
-with their extras, and pass the host's part of the suite (docs/installing.md), by gcc
+with their extras, and pass the host's part of the suite (docs/developing/releasing.md), by gcc
 and, with no compiler on PATH, by zig.
 """
 
@@ -109,7 +109,7 @@ def test_host_tests_pass_in_a_clean_environment(
 
 
 def test_documented_test_selection_is_the_one_run() -> None:
-    text = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "developing" / "releasing.md").read_text(encoding="utf-8")
     shown = re.search(
         r"```text\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL
     )

@@ -1,7 +1,7 @@
 """Static analysis of generated C and the runtime: findings are fixed or listed.
 
 Tools: gcc -fanalyzer (the board's and this machine's), clang-tidy, cppcheck and its
-addon for MISRA C:2012, in the configurations below tests/review. docs/misra.md lists
+addon for MISRA C:2012, in the configurations below tests/review. docs/reference/misra.md lists
 every rule that is not kept.
 """
 

@@ -1,4 +1,4 @@
-"""The package of docs/extensions.md adds what it says through an entry point."""
+"""The package of docs/developing/extensions.md adds what it says through an entry point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from firmwright.flows.model.model import load_model
 from firmwright.flows.model.partition_methods import PartitionRequest, partition_model
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "extensions.md"
+PAGE = ROOT / "docs" / "developing" / "extensions.md"
 FILE = re.compile(
     r"^File `([\w./]+)`[^`]*?```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )

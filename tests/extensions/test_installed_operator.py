@@ -1,4 +1,4 @@
-"""docs/adding-an-operator.md adds an operator, its importer and a schedule."""
+"""docs/developing/adding-an-operator.md adds an operator, its importer and a schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.extensions.test_installed_extension import FILE, ROOT, install
 from tests.state.model_writer import ModelFile
 
-PAGE = ROOT / "docs" / "adding-an-operator.md"
+PAGE = ROOT / "docs" / "developing" / "adding-an-operator.md"
 RUN = """\
 import json, sys
 import numpy as np

@@ -171,7 +171,7 @@ def test_hints_list_operators_only_if_one_is_missing() -> None:
     with pytest.raises(UnsupportedError) as caught:
         imported(model)
     assert "`firmwright ops`" in caught.value.hint
-    assert "docs/custom-operators.md" in caught.value.hint
+    assert "docs/reference/custom-operators.md" in caught.value.hint
     x, axes = other.input("x", (1, 3)), other.input("axes", (1,), TensorProto.INT64)
     with pytest.raises(UnsupportedError) as caught:
         imported(other.model(other.node("ReduceMean", x, axes)))

@@ -1,4 +1,4 @@
-"""Error bounds of float32 results, as stated in docs/numerics.md."""
+"""Error bounds of float32 results, as stated in docs/reference/numerics.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page docs/operators.md, written from the operator definitions."""
+"""The page docs/reference/operators.md, written from the operator definitions."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ prints the same data.
 The *schedules* column lists the families of targets with optimized kernels. When a model is read,
 one error lists every violation of the limits with its location. Quantized uint8 of TFLite is
 computed as int8. See [numerics](numerics.md) for rounding, and
-[adding an operator](adding-an-operator.md).
+[adding an operator](../developing/adding-an-operator.md).
 
 {table}
 ## Inputs and attributes
 
-The calls of these operators in [module text](architecture.md) and in `GraphBuilder.call`. An input
+The calls of these operators in [module text](../developing/architecture.md) and in `GraphBuilder.call`. An input
 with `?` may be absent, one with `...` repeats. Attributes with a default may be omitted.
 
 {attributes}
 ## ONNX
 
 [ONNX models](onnx.md) are translated to calls of these operators
-([why](decisions/0029-onnx-translation.md)). These ONNX operators are supported directly:
+([why](../decisions/0029-onnx-translation.md)). These ONNX operators are supported directly:
 
 {onnx}
 
@@ -62,7 +62,7 @@ tests.
 
 
 def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
-    """Return the text of docs/operators.md."""
+    """Return the text of docs/reference/operators.md."""
     operators = supported_operators(ops, rules)
     tflite, onnx = (
         len({name for item in operators for name in item.tflite}),

@@ -1,4 +1,4 @@
-"""docs/numerics.md agrees with the operator definitions."""
+"""docs/reference/numerics.md agrees with the operator definitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from firmwright.frontends.tflite.operators.registry import tflite_names
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.registry import op_table
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "numerics.md"
 ABSENT, ALIKE = "not in this profile", "same"
 
 

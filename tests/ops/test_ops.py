@@ -2,7 +2,7 @@
 
 The oracle of each profile equals the numpy reference, which equals the default lowering
 in the TIR interpreter and the generated C: bit for bit for integers, within
-docs/numerics.md for floats.
+docs/reference/numerics.md for floats.
 """
 
 from __future__ import annotations

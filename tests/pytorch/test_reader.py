@@ -186,7 +186,7 @@ def test_transposed_weights_are_read_by_their_strides() -> None:
 
 
 def test_the_page_lists_all_operators() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "pytorch.md").read_text(
         encoding="utf-8"
     )
     listed = page.partition(

@@ -7,7 +7,7 @@ raises `RuntimeError`: silence of a tool that did not look is no finding of its 
 
 What a tool is told to leave out stands, each with its reason, in clang-tidy.yaml and
 cppcheck-suppressions.txt beside this file; what of MISRA C is not kept, in
-docs/misra.md.
+docs/reference/misra.md.
 """
 
 from __future__ import annotations

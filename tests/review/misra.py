@@ -1,4 +1,4 @@
-"""docs/misra.md against what the addon counts: its list of deviations, and its table.
+"""docs/reference/misra.md against what the addon counts: its list of deviations, and its table.
 
     PYTHONPATH=toolchain python -m tests.review.misra MODELS
 
@@ -30,7 +30,7 @@ from tests.review.analysers import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "misra.md"
+PAGE = ROOT / "docs" / "reference" / "misra.md"
 MARKER = "<!-- misra: counts -->\n"
 BOARD = "mps2-an386"
 MODELS = {
@@ -138,7 +138,9 @@ def main(models: Path) -> None:
                 project_of(models / f"{name}.tflite", Path(scratch) / column)
             )
             if more := unlisted(found):
-                sys.exit("not in docs/misra.md:\n" + "\n".join(map(str, more)))
+                sys.exit(
+                    "not in docs/reference/misra.md:\n" + "\n".join(map(str, more))
+                )
             counts |= counted(found, column)
     text = PAGE.read_text("utf-8")
     PAGE.write_text(text.replace(table_of_the_page(), table(counts)), encoding="utf-8")

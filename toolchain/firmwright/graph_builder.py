@@ -7,8 +7,8 @@
     y = g.call("fully_connected", x, w, None, scale=0.25, **options)
     model = g.model(y)
 
-docs/operators.md describes operators and attributes. Calls are checked, their types
-inferred.
+docs/reference/operators.md describes operators and attributes. Calls are checked, their
+types inferred.
 """
 
 import difflib
@@ -37,7 +37,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.registry import op_table
 
-_HINT = "docs/operators.md describes its inputs and attributes."
+_HINT = "docs/reference/operators.md describes its inputs and attributes."
 Scale = float | Sequence[float] | None
 
 

@@ -17,7 +17,7 @@ from firmwright.targets.registry import parse_target
 ROOT = Path(__file__).resolve().parents[3]
 with (ROOT / "benchmarks" / "ethos_u.csv").open(encoding="utf-8", newline="") as file:
     ROWS = tuple(csv.DictReader(file))
-PAGE = ROOT / "docs" / "ethos-u.md"
+PAGE = ROOT / "docs" / "reference" / "ethos-u.md"
 NPUS = ("ethos-u55-128", "ethos-u65-256")
 FIGURES = ("cycles", "arena_bytes", "constants_bytes")
 

@@ -401,7 +401,7 @@ def test_a_package_of_several_models_has_one_plan(concurrent: bool, tmp_path: Pa
 def test_the_guide_lists_the_library_functions_of_soft_and_hard_float(
     compiled: Compile, tmp_path: Path
 ):
-    guide = (ROOT / "docs/integration/README.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/firmware.md").read_text(encoding="utf-8")
     rows = [
         line.split("|")[1:4]
         for line in guide.splitlines()

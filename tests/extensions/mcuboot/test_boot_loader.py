@@ -182,7 +182,7 @@ def with_wrong_weight(data: bytes) -> bytes:
 
 
 def test_mcuboot_takes_signed_updates_and_refuses_others(guide: Guide) -> None:
-    text = (ROOT / "docs/mcuboot.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/mcuboot.md").read_text(encoding="utf-8")
     commands = [line for block in RUN_HERE.findall(text) for line in block.splitlines()]
     said = {command: guide.run(command) for command in commands if not time.sleep(0.2)}
     second = [text for command, text in said.items() if "flash v1.1.0" in command]

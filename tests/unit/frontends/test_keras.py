@@ -129,7 +129,7 @@ def test_a_model_is_converted(
     path = write(tmp_path)
     model = load_model(path)
     assert caplog.messages == [
-        f"{path.name}: converted to floats, with batch size 1 for None; see docs/keras.md."
+        f"{path.name}: converted to floats, with batch size 1 for None; see docs/models.md."
     ]
     assert model.name == "net"
     assert model.source == DIGITS.read_bytes()

@@ -13,7 +13,7 @@ import pytest
 from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "adding-an-accelerator.md"
+PAGE = ROOT / "docs" / "reference" / "adding-an-accelerator.md"
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def install(
 
 @pytest.fixture
 def npu1(install: Install) -> None:
-    """The package of docs/adding-an-accelerator.md."""
+    """The package of docs/reference/adding-an-accelerator.md."""
     files = page_files()
     entry = re.search(r'^npu1 = "(.*)"$', files.pop("pyproject.toml"), re.MULTILINE)
     assert entry is not None

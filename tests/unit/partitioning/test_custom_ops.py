@@ -26,7 +26,7 @@ from tests.onnx.onnx_models import Net
 from tests.state.model_writer import ModelFile
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "custom-operators.md"
+PAGE = ROOT / "docs" / "reference" / "custom-operators.md"
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 
@@ -39,7 +39,7 @@ def _no_claims() -> None:
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """The file of docs/custom-operators.md."""
+    """The file of docs/reference/custom-operators.md."""
     (text,) = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     path = tmp_path / "pair_max.py"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""The package of docs/adding-an-accelerator.md, installed and used."""
+"""The package of docs/reference/adding-an-accelerator.md, installed and used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.backend_registry import BACKENDS
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "adding-an-accelerator.md"
+PAGE = ROOT / "docs" / "reference" / "adding-an-accelerator.md"
 ZEROS = {"image": np.zeros((1, 8, 8, 1), np.int8)}
 Install = Callable[[str, str, dict[str, str]], None]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"

@@ -11,7 +11,7 @@ from firmwright.ir.module import Pass
 from firmwright.ir.pass_catalog import PASS_NAMES, SELECTABLE_PASSES
 from firmwright.pipeline import Options, passes_for
 
-ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
+ARCHITECTURE = Path(__file__).parents[3] / "docs" / "developing" / "architecture.md"
 START, END = "<!-- stages -->\n\n", "\n\n<!-- end of stages -->"
 
 

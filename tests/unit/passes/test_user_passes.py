@@ -22,7 +22,7 @@ from firmwright.ir.module import IRModule, Pass
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
-PAGE = ROOT / "docs" / "adding-a-pass.md"
+PAGE = ROOT / "docs" / "developing" / "adding-a-pass.md"
 FAST: dict[str, str] = {"planner": "greedy_by_size"}
 
 

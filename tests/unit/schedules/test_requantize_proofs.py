@@ -15,7 +15,7 @@ from firmwright.schedules.skip_constant_channels import constant_channel_values
 
 # Accumulators, multipliers, shifts, zero points, clamps and bounds are random, up to
 # the last value that a proof allows. Every intermediate must fit 32 bits as on the
-# device. docs/numerics.md states the obligations. By default a hundred thousand draws,
+# device. docs/reference/numerics.md states the obligations. By default a hundred thousand draws,
 # with --deep millions.
 
 LAYERS = 16

@@ -66,8 +66,9 @@ class UnsupportedItem:
 OPERATOR_IS_UNSUPPORTED = "this operator is not supported"
 _OPERATORS_HINT = (
     "other operators in the model before its export (`firmwright ops` lists the "
-    "supported ones), an installed extension that adds them (docs/extensions.md), or a "
-    "custom operator (docs/custom-operators.md)."
+    "supported ones), an installed extension that adds them "
+    "(docs/developing/extensions.md), or a custom operator "
+    "(docs/reference/custom-operators.md)."
 )
 
 

@@ -1,4 +1,7 @@
-"""The version of the package and of each public interface (docs/stability.md)."""
+"""The version of the package and of each public interface.
+
+docs/reference/stability.md lists them.
+"""
 
 VERSION = "0.2.0"
 

@@ -33,7 +33,7 @@ BARE_METAL: Final = (
 HOSTED: Final = ("-fno-tree-vectorize",)
 """Flags for this computer; gcc 12.2 loses half of vectorized sums.
 
-docs/compilers.md describes that defect.
+docs/reference/compilers.md describes that defect.
 """
 MODEL_OPTIMIZATION: Final = "-O2"
 RUNTIME_OPTIMIZATION: Final = "-Os"

@@ -1,6 +1,7 @@
 """The names of the passes of a compilation in pipeline order.
 
-The stage table of docs/architecture.md describes the form of a module after each.
+The stage table of docs/developing/architecture.md describes the form of a module after
+each.
 """
 
 from firmwright.base.text_sections import read_sections

@@ -23,7 +23,7 @@ from firmwright.frontends.keras.config_check import find_foreign_classes
 log = logging.getLogger(__name__)
 KERAS_HINT = (
     "pip install 'firmwright[keras]', or convert the model where TensorFlow is, by "
-    "TFLiteConverter as in docs/keras.md."
+    "TFLiteConverter as in docs/models.md."
 )
 _HDF5_MARK = b"\x89HDF\r\n\x1a\n"
 _TIMEOUT_S = 900.0
@@ -83,7 +83,7 @@ def convert_keras(data: bytes, file: str) -> bytes:
             raise _error(result, file)
         batch = ", with batch size 1 for None" if result["open_batch"] else ""
         log.warning(
-            "%s: converted to floats%s; see docs/keras.md.",
+            "%s: converted to floats%s; see docs/models.md.",
             file,
             batch,
             extra={"once": True},
@@ -123,7 +123,7 @@ def _error(answer: Mapping[str, object], file: str) -> FirmwrightError:
         case "foreign":
             hint = (
                 "if you trust the file, convert it where it was made, by "
-                "TFLiteConverter as in docs/keras.md; or replace these layers by "
+                "TFLiteConverter as in docs/models.md; or replace these layers by "
                 "layers of Keras."
             )
             named = (

@@ -25,7 +25,7 @@ from firmwright.schedules.epilogue_forms import FinishElement
 
 # Sums of int8 layers are int32, begin with the bias (input zero point folded in) and
 # end in requantization. Sums of float32 layers begin at 0 and the bias is added last,
-# in the order of the reference kernels (docs/numerics.md).
+# in the order of the reference kernels (docs/reference/numerics.md).
 
 SUPPORTED_DTYPES = (INT8, FLOAT32)
 

@@ -3,7 +3,7 @@
 The attributes of an operator are a frozen dataclass. Its fields are what module text
 may contain: their names (a trailing underscore, as in `else_`, is not part of the name
 in text), types and defaults. A field without a default is required. A string below a
-field describes it; the page docs/operators.md shows these descriptions.
+field describes it; the page docs/reference/operators.md shows these descriptions.
 """
 
 import types
