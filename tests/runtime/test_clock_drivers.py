@@ -110,6 +110,19 @@ def stm32l4(words: dict[int, int], flash_word: int) -> Chip:
     )
 
 
+def stm32g0(
+    rcc: int, flash: int, bits: int, pll: int, words: dict[int, int], flash_word: int
+) -> Chip:
+    """`pll` in the field of `bits` bits at bit 0 of CFGR selects the PLL."""
+    return Chip(
+        rules=((rcc, 1 << 8, rcc, 1 << 10), (rcc, 1 << 24, rcc, 1 << 25)),
+        fields=((rcc + 8, (1 << bits) - 1, rcc + 8, bits),),
+        switch=(rcc + 8, pll << bits),
+        flash=(flash, flash_word),
+        words={rcc + 8: pll << bits | pll, **words},
+    )
+
+
 def stm32h7() -> Chip:
     return Chip(
         rules=(
@@ -141,11 +154,25 @@ CHIPS = {
     "stm32f446re": stm32f4(
         {0x40023804: 0x09002D08, 0x40023808: 0x940A, 0x40007000: 3 << 16}, 0x705
     ),
+    "stm32g071rb": stm32g0(
+        0x40021000, 0x40022000, 3, 2, {0x4002100C: 0x30000802}, 0x302
+    ),
     "stm32g474re": stm32l4(
         {0x4002100C: 0x01005532, 0x40021008: 0xF, 0x40021058: 1 << 28}, 0x704
     ),
     "stm32h723zg": stm32h7(),
     "stm32l476rg": stm32l4({0x4002100C: 0x01000A02, 0x40021008: 0xF}, 0x704),
+    "stm32wb55rg": stm32g0(
+        0x58000000,
+        0x58004000,
+        2,
+        3,
+        {0x5800000C: 0x30000802, 0x58000108: 0x80},
+        0x703,
+    ),
+    "stm32wle5jc": stm32g0(
+        0x58000000, 0x58004000, 2, 3, {0x5800000C: 0x50000902}, 0x702
+    ),
     "stm32vldiscovery": stm32f1({0x40021004: 0x5000A}, 0),
     "bluepill-f103": stm32f1({0x40021004: 0x1D040A, 0x40022000: 0x12}, 0x12),
     "netduinoplus2": stm32f4({0x40023804: 0x09405419, 0x40023808: 0x940A}, 0x705),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from firmwright.boards import Clock, list_boards, load_board
-from firmwright.boards.clock import CLOCK_TREES
+from firmwright.boards.clock_trees import CLOCK_TREES
 from firmwright.boards.load import list_chips
 
 MHZ = 1_000_000
@@ -72,6 +72,25 @@ def l4(
         assert hz <= most_mhz * MHZ
         assert hz <= (v["FLASH_WAITS"] + 1) * step_mhz * MHZ
         assert v["FLASH_WAITS"] <= 5
+        return vco_hz // v["PLL_R"]
+
+    return check
+
+
+def g0(
+    most_mhz: int, step_mhz: int, cpu2_mhz: int = 0
+) -> Callable[[int, int, Values], int]:
+    def check(source_hz: int, hz: int, v: Values) -> int:
+        assert 2.66 * MHZ <= source_hz / v["PLL_M"] <= 16 * MHZ
+        assert 1 <= v["PLL_M"] <= 8
+        assert 8 <= v["PLL_N"] <= 86
+        assert 2 <= v["PLL_R"] <= 8
+        vco_hz = source_hz * v["PLL_N"] // v["PLL_M"]
+        assert 96 * MHZ <= vco_hz <= 344 * MHZ
+        assert hz <= most_mhz * MHZ
+        assert hz <= (v["FLASH_WAITS"] + 1) * step_mhz * MHZ
+        if cpu2_mhz:
+            assert hz // (1 + v["CPU2_HALF"]) <= cpu2_mhz * MHZ
         return vco_hz // v["PLL_R"]
 
     return check
@@ -146,12 +165,15 @@ FORMULAS: dict[str, Callable[[int, int, Values], int]] = {
     "stm32f411": f4(100 * MHZ, 50 * MHZ, 100 * MHZ),
     "stm32f446": f4(180 * MHZ, 45 * MHZ, 168 * MHZ),
     "stm32f746": f4(216 * MHZ, 54 * MHZ, 180 * MHZ),
+    "stm32g0": g0(64, 24),
     "stm32g4": l4(2.66, 127, 96, (150, 30), (170, 34)),
     "stm32h723": h7([67, 133, 200], [67, 133, 200]),
     "stm32h743": h7([70, 140, 210], [70, 185, 210]),
     "stm32l4": l4(4, 86, 64, (80, 16), (0, 0)),
     "stm32l4r5": l4(2.66, 127, 64, (80, 16), (120, 20)),
     "stm32u575": u5,
+    "stm32wb": g0(64, 18, 32),
+    "stm32wl": g0(48, 18),
     "nrf52": nrf52,
     "rp2040": rp2(133 * MHZ),
     "rp2350": rp2(150 * MHZ),

@@ -1,9 +1,14 @@
 """Which port a board is on."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
+from firmwright.boards.load import load_chip
 from firmwright.device.serial_port import SerialPortInfo, find_serial_port
+from firmwright.device.transport_selection import open_transport
 
 ONE = SerialPortInfo("/dev/ttyACM0", "0483:374b", "066BFF", "STM32 STLink")
 TWO = SerialPortInfo("/dev/ttyACM1", "0483:374b", "066C00", "STM32 STLink")
@@ -35,3 +40,17 @@ def test_a_missing_board_and_one_without_ids_are_errors() -> None:
     )
     with pytest.raises(UsageError, match="none was given"):
         find_serial_port("b", (), (OTHER,))
+
+
+@pytest.mark.parametrize(
+    ("driver", "hint"),
+    [("rtt", "--port rtt://localhost:3333"), ("none", "another driver")],
+)
+def test_a_board_without_a_uart_says_how_its_firmware_is_reached(
+    driver: str, hint: str
+) -> None:
+    chip = load_chip("stm32g474re")
+    board = replace(chip, console=replace(chip.console, driver=driver))
+    with pytest.raises(UsageError) as caught:
+        open_transport(board, Path("firmware.elf"))
+    assert hint in caught.value.hint

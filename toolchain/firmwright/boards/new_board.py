@@ -58,11 +58,22 @@ def board_of_chip(
         chip=chip,
         console=console or known[0],
         choices=known,
+        uart=_describe_uart(chip),
         mhz=lambda hz: f"{hz / 1e6:g}",
         rtt_bytes=RTT_BYTES,
         runtime_bytes=_runtime_bytes(chip, console or known[0]),
     )
     return _write_board(name, text, place, extra_dirs)
+
+
+def _describe_uart(chip: Board) -> str:
+    """Return driver, address and pins of the chip's UART."""
+    console = chip.console
+    pins = [str(console.tx_pin), str(console.rx_pin)]
+    if console.driver.startswith("stm32"):
+        pins = [f"P{chr(ord('A') + int(pin) // 16)}{int(pin) % 16}" for pin in pins]
+    where = f"{console.driver} at {console.base:#010x}"
+    return f"{where}, TX at {pins[0]} and RX at {pins[1]}"
 
 
 def _runtime_bytes(chip: Board, console: ConsoleChoice) -> int | None:

@@ -42,7 +42,12 @@ def _create(args: argparse.Namespace) -> Outcome:
         file = board_of_chip(name, args.chip, place, folders, args.console or None)
     else:
         file = copy_board(name, args.like, place, folders)
-    text = f"{file}: edit it, then run firmwright boards check {file}."
+    where = f"--board {name} --boards-dir {place}"
+    text = (
+        f"{file}: edit what differs on your board, then run\n"
+        f"  firmwright boards check {file}\n"
+        f"  firmwright build MODEL {where}"
+    )
     origin = {"from": args.like or None, "chip": args.chip or None}
     return Outcome({"file": str(file), **origin}, text)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from firmwright.artifacts import PreloadedMemory
-from firmwright.base.errors import DeviceError
+from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import Board
 from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
@@ -89,10 +89,25 @@ def open_transport(
                 return open_qemu_rtt(command, board)
             return start_qemu(command)
         case "serial":
-            name = find_serial_port(board.name, board.flash_tools.usb, usb_ports())
-            return _reconnecting(name, baud)
+            return _reconnecting(_find_port(board), baud)
         case "plugin":
             return plugin_for_board(board)(request)
+
+
+def _find_port(board: Board) -> str:
+    """Return the serial port that has the USB ids of the board."""
+    if board.console.driver == "none":
+        what = "the board has no console, so the link cannot reach its firmware."
+        hint = 'another driver in its [console], such as "rtt".'
+        raise UsageError(what, where=board.name, hint=hint)
+    if board.console.driver == "rtt":
+        what = "the link uses memory that a debug probe reads, and none was named."
+        hint = (
+            "--port rtt://localhost:3333, the GDB server of OpenOCD, or --port "
+            "socket://localhost:9090, the RTT server of a probe."
+        )
+        raise UsageError(what, where=board.name, hint=hint)
+    return find_serial_port(board.name, board.flash_tools.usb, usb_ports())
 
 
 def _reconnecting(port: str, baud: int) -> Transport:
