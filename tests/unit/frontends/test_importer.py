@@ -141,6 +141,6 @@ def test_random_numbers_are_refused_by_the_name_of_the_operator(op: str) -> None
     inputs = (0, 1) if op == "MULTINOMIAL" else (1,)
     with pytest.raises(UnsupportedError, match=op) as raised:
         _imported(_graph(tensors, [_node(op, inputs, 2, seed=0, seed2=0)], (2,)))
-    assert [(item.op, item.why) for item in raised.value.items] == [
-        (op, "this operator is not supported")
-    ]
+    (item,) = raised.value.items
+    assert item.op == op
+    assert item.why.startswith("random numbers, which differ from run to run")

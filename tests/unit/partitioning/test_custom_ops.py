@@ -164,6 +164,73 @@ def test_a_node_of_a_foreign_domain_gets_its_types_from_the_rule(tmp_path: Path)
     assert "pick(x, y, 4);" in compiled.tree.files["model/net.c"]
 
 
+SAMPLED = '''
+from firmwright.ops.custom import CustomOp
+
+WARP = """
+void warp(const float *x, const float *grid, float *y)
+{
+    for (int i = 0; i < 4; ++i) {
+        y[i] = x[3 - i] + 0.0f * grid[2 * i];
+    }
+}
+"""
+
+CUSTOM_OPS = [
+    CustomOp(
+        name="GridSample",
+        function="warp",
+        sources={"warp.c": WARP},
+        reference=lambda call, arrays: (arrays[0][:, :, ::-1, ::-1],),
+        infer=lambda call: (call.input(0),),
+    )
+]
+'''
+
+
+def test_an_operator_of_onnx_itself_can_be_a_custom_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    net = Net()
+    x = net.input("x", (1, 1, 2, 2))
+    y = net.node("GridSample", x, net.input("grid", (1, 2, 2, 2)))
+    net.nodes[-1].name = "warp"
+    (tmp_path / "net.onnx").write_bytes(net.model(net.node("Relu", y)))
+    (tmp_path / "warp.py").write_text(SAMPLED)
+    words = ["verify", str(tmp_path / "net.onnx"), "--samples", "3"]
+    assert main(words) == 2
+    said = " ".join(capfd.readouterr().err.split())
+    assert (
+        'node 0 (gridsample0_0) "warp": this operator is not supported; Resize' in said
+    )
+    assert "docs/custom-operators.md" in said
+    assert main([*words, "--custom-op", str(tmp_path / "warp.py")]) == 0
+
+
+def test_an_operator_of_tflite_itself_can_be_a_custom_one(tmp_path: Path):
+    file = ModelFile()
+    graph = file.graph("main")
+    x = graph.input("x", "float32", (4, 2))
+    parts = graph.constant("parts", np.array([0, 0, 1, 1], np.int32))
+    y = graph.tensor("y", "float32", (2, 2))
+    graph.op("SEGMENT_SUM", [x, parts], [y])
+    graph.outputs(y)
+    path = tmp_path / "sums.tflite"
+    path.write_bytes(file.data())
+    with pytest.raises(UnsupportedError, match="BATCH_MATMUL with a constant matrix"):
+        load_model(path)
+    CUSTOM_OPS.register(
+        CustomOp(
+            "SEGMENT_SUM",
+            "segment_sum",
+            {"segment_sum.c": "/* not compiled here */"},
+            lambda call, arrays: (arrays[0].reshape(2, 2, 2).sum(axis=1),),
+        )
+    )
+    compiled = compile_for(load_model(path))
+    assert "segment_sum(x," in compiled.tree.files["model/sums.c"]
+
+
 def test_backend_pattern_can_cover_a_custom_operator(model: Path):
     toy = Toy({"pairs": custom_op("PairMax", wildcard())})
     BACKENDS.register(toy)

@@ -321,10 +321,10 @@ class _OnnxImporter:
         return found or self._inline_definition(node, opset, inputs)
 
     def _find_importer(self, node: Message) -> Importer | None:
-        if node.domain in ("", "ai.onnx"):
-            return onnx_importers().get(node.op_type)
-        importer = onnx_importers().get(f"{node.domain}:{node.op_type}")
-        if importer is None and self.is_claimed(node.domain, node.op_type):
+        domain = _own_domain(node)
+        key = f"{domain}:{node.op_type}" if domain else node.op_type
+        importer = onnx_importers().get(key)
+        if importer is None and self.is_claimed(domain, node.op_type):
             return self._emit_custom
         return importer
 
@@ -338,7 +338,8 @@ class _OnnxImporter:
             if kind is not None:
                 declared.append(kind)
         data = json.dumps(c.attrs, sort_keys=True, default=str).encode().hex()
-        attrs = CustomAttrs(domain=c.node.domain, name=c.node.op_type, data=data)
+        domain = _own_domain(c.node)
+        attrs = CustomAttrs(domain=domain, name=c.node.op_type, data=data)
         results = self.emitter.multi_call(
             "custom", *c.inputs, declared=tuple(declared), attrs=attrs
         )
@@ -419,3 +420,8 @@ class _OnnxImporter:
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
         return [values.materialize(item) for item in results if item is not None]
+
+
+def _own_domain(node: Message) -> str:
+    """Return the node's domain, "" for the standard one under either of its names."""
+    return "" if node.domain == "ai.onnx" else str(node.domain)

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.errors import (
-    OPERATOR_IS_UNSUPPORTED,
-    NotSupportedError,
-    UnsupportedItem,
-)
+from firmwright.base.errors import NotSupportedError, UnsupportedItem
 from firmwright.base.resource_limits import WorkBudget, constant_budget
 from firmwright.frontends.tflite.decoded_model import RawModel, RawTensor
 from firmwright.frontends.tflite.node_context import Importer, plain_importer
-from firmwright.frontends.tflite.operators.custom import import_custom
-from firmwright.frontends.tflite.operators.registry import tflite_importers
+from firmwright.frontends.tflite.operators.custom import CUSTOM_PREFIX, import_custom
+from firmwright.frontends.tflite.operators.registry import (
+    tflite_importers,
+    unsupported_reason,
+)
 from firmwright.frontends.tflite.signed_tensors import BYTE_TABLE
 from firmwright.frontends.tflite.variables import VariableTable
 from firmwright.ir.core import Constant
@@ -46,10 +45,9 @@ class ImportSession:
         importer = tflite_importers().get(name)
         if importer is not None:
             return importer
-        is_custom = name.startswith("custom:")
-        if is_custom and self.is_claimed("", name[len("custom:") :]):
+        if self.is_claimed("", name.removeprefix(CUSTOM_PREFIX)):
             return Importer("custom", import_custom)
-        raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
+        raise NotSupportedError(unsupported_reason(name))
 
     def refuse(self, op: str, where: str, why: str) -> None:
         self.items.append(UnsupportedItem(op, where, why))

@@ -6,7 +6,7 @@ from functools import cache
 import firmwright.frontends.onnx.operators as package
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED
 from firmwright.base.extensions import merge_tables
-from firmwright.base.text_sections import read_sections
+from firmwright.base.operator_texts import read_operator_texts
 from firmwright.frontends.onnx.node_context import Importer
 
 
@@ -21,12 +21,8 @@ def onnx_importers() -> Mapping[str, Importer]:
     )
 
 
-_REASONS = read_sections(__file__, ".txt")["reasons"].splitlines()
+_REASONS = read_operator_texts(__file__, "reasons")
 
 
 def unsupported_reason(op: str) -> str:
-    for row in _REASONS:
-        why, names = row.split(": ")
-        if op in names.split():
-            return why
-    return OPERATOR_IS_UNSUPPORTED
+    return _REASONS.get(op, OPERATOR_IS_UNSUPPORTED)

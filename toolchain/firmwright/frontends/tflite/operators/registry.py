@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from functools import cache
 
 import firmwright.frontends.tflite.operators as package
+from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED
 from firmwright.base.extensions import merge_tables
+from firmwright.base.operator_texts import read_operator_texts
 from firmwright.frontends.tflite.node_context import Importer
 
 STRUCTURAL_OPERATORS: Mapping[str, str] = {
@@ -28,6 +30,16 @@ def tflite_importers() -> Mapping[str, Importer]:
     return merge_tables(
         package, "IMPORTERS", lambda extension: extension.tflite_importers
     )
+
+
+_REASONS = read_operator_texts(__file__, "reasons")
+
+
+def unsupported_reason(op: str) -> str:
+    """Return why an operator without an importer is not supported."""
+    if op.startswith("STABLEHLO_"):
+        op = "STABLEHLO"
+    return _REASONS.get(op, OPERATOR_IS_UNSUPPORTED)
 
 
 @cache
