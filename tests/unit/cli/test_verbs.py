@@ -66,6 +66,11 @@ def test_inspect_shows_what_is_unsupported_and_why(
     assert failed.status == 2
     assert failed.json["error"]["code"] == "unsupported"
     assert failed.json["error"]["items"] == said.json["unsupported"]
+    strict = fw("inspect", model, "--strict", "--json")
+    assert strict.status == 2
+    assert strict.json["error"]["code"] == "unsupported"
+    assert strict.json["operators"] == said.json["operators"]
+    assert fw("inspect", digits_path, "--strict").status == 0
 
 
 def _operator_code(data: bytearray, code: int) -> int:

@@ -13,6 +13,7 @@ from firmwright.base.errors import (
     ReferenceRefusalError,
     ToolFailedError,
 )
+from firmwright.cli import census as census_verb
 from firmwright.cli.census import format_summary
 from firmwright.cli.main import main
 from firmwright.flows.model.compilation import compile_for
@@ -113,6 +114,41 @@ def test_a_model_beyond_the_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(census, "compile_for", overflow)
     assert census.examine_model(task()).status == "too-large"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "exit_code", "code"),
+    [
+        ([CensusStatus.EQUAL, CensusStatus.TOLERANCE], 0, ""),
+        ([CensusStatus.EQUAL, CensusStatus.UNSUPPORTED], 2, "unsupported"),
+        ([CensusStatus.UNSUPPORTED, CensusStatus.TOO_LARGE], 1, "does_not_fit"),
+        ([CensusStatus.UNSUPPORTED, CensusStatus.REFUSED], 1, "tool_failed"),
+        ([CensusStatus.FAILED, CensusStatus.TOO_LARGE], 1, "tool_failed"),
+        ([CensusStatus.FAILED, CensusStatus.DIFFERS], 1, "mismatch"),
+        ([CensusStatus.UNSUPPORTED, CensusStatus.DEFECT], 70, "internal"),
+    ],
+)
+def test_a_strict_census_fails_unless_every_model_is_verified(
+    statuses: list[CensusStatus],
+    exit_code: int,
+    code: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copy(DIGITS, tmp_path)
+    entries = [CensusEntry(f"{kind}.onnx", 1, kind, "why") for kind in statuses]
+    monkeypatch.setattr(census_verb, "take_census", lambda *_: tuple(entries))
+    words = ["census", str(tmp_path), "--json"]
+    assert main([*words, "--strict"]) == exit_code
+    said = json.loads(capsys.readouterr().out)
+    assert said.get("error", {}).get("code", "") == code
+    if code == "unsupported":
+        item = {"op": "MODEL", "where": "unsupported.onnx", "why": "why"}
+        assert said["error"]["items"] == [item]
+        assert "1 of 2 models are not supported, first" in said["error"]["what"]
+    expected = exit_code if code in ("mismatch", "internal") else 0
+    assert main(words) == expected
 
 
 @pytest.mark.parametrize(

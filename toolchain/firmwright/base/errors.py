@@ -73,13 +73,21 @@ _OPERATORS_HINT = (
 
 
 class UnsupportedError(FirmwrightError):
-    """A valid model with unsupported features; it lists all of them."""
+    """A valid model with unsupported features; it lists all of them.
+
+    `what` replaces the list in the message.
+    """
 
     code = "unsupported"
     exit_code = EXIT_USAGE
 
     def __init__(
-        self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = ""
+        self,
+        items: Sequence[UnsupportedItem],
+        *,
+        where: str = "",
+        hint: str = "",
+        what: str = "",
     ) -> None:
         listed: list[str] = []
         for item in items[:_SHOWN_MAX]:
@@ -90,8 +98,8 @@ class UnsupportedError(FirmwrightError):
         if not hint and any(why.startswith(OPERATOR_IS_UNSUPPORTED) for why in reasons):
             hint = _OPERATORS_HINT
         count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
-        what = f"the model is not supported in {count}: {'; '.join(listed)}."
-        super().__init__(what, where=where, hint=hint)
+        listing = f"the model is not supported in {count}: {'; '.join(listed)}."
+        super().__init__(what or listing, where=where, hint=hint)
         self.items = tuple(items)
 
 

@@ -2,9 +2,18 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from firmwright.base.errors import FirmwrightError, InternalError, MismatchError
+from firmwright.base.errors import (
+    DoesNotFitError,
+    FirmwrightError,
+    InternalError,
+    MismatchError,
+    ReferenceRefusalError,
+    ToolFailedError,
+    UnsupportedError,
+    UnsupportedItem,
+)
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
@@ -51,7 +60,10 @@ def run(args: argparse.Namespace) -> Outcome:
         "models": entries,
         "html": args.output,
     }
-    return Outcome(data, format_summary(entries), _find_error(entries, args.folder))
+    error = _find_error(entries, args.folder)
+    if error is None and args.strict:
+        error = _find_unverified(entries, args.folder)
+    return Outcome(data, format_summary(entries), error)
 
 
 def _find_error(entries: Sequence[CensusEntry], folder: str) -> FirmwrightError | None:
@@ -70,6 +82,34 @@ def _find_error(entries: Sequence[CensusEntry], folder: str) -> FirmwrightError 
         what = f"{len(defects)} models ended in a defect of Firmwright"
         return InternalError(f"{what}, first {defects[0]}.", where=folder)
     return None
+
+
+_UNVERIFIED: Mapping[CensusStatus, type[FirmwrightError]] = {
+    CensusStatus.FAILED: ToolFailedError,
+    CensusStatus.REFUSED: ReferenceRefusalError,
+    CensusStatus.TOO_LARGE: DoesNotFitError,
+}
+"""The errors of models that are not compared, in the order of their precedence."""
+
+
+def _find_unverified(
+    entries: Sequence[CensusEntry], folder: str
+) -> FirmwrightError | None:
+    """Return an error if a model was not verified, with the code of its first cause."""
+    for status, error_class in _UNVERIFIED.items():
+        files = _files_with(entries, status)
+        if files:
+            what = f"{len(files)} of {len(entries)} models: {STATUS_LABELS[status]}"
+            return error_class(f"{what}, first {files[0]}.", where=folder)
+    items: list[UnsupportedItem] = []
+    for entry in entries:
+        if entry.status is CensusStatus.UNSUPPORTED:
+            items.append(UnsupportedItem("MODEL", entry.file, entry.reason))
+    if not items:
+        return None
+    what = f"{len(items)} of {len(entries)} models are not supported"
+    what += f", first {items[0].where}."
+    return UnsupportedError(items, where=folder, what=what)
 
 
 def _files_with(entries: Sequence[CensusEntry], status: CensusStatus) -> list[str]:

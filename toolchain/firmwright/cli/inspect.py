@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.base.display_names import format_shape
+from firmwright.base.errors import UnsupportedError
 from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
@@ -17,7 +18,11 @@ from firmwright.flows.model.model_inspection import (
 
 def run(args: argparse.Namespace) -> Outcome:
     inspection = inspect_model(args.model, model_overrides(args))
-    return Outcome(inspection_to_json(inspection), format_summary(inspection))
+    error = None
+    if args.strict and inspection.unsupported:
+        error = UnsupportedError(inspection.unsupported, where=args.model)
+    data = inspection_to_json(inspection)
+    return Outcome(data, format_summary(inspection), error)
 
 
 def inspection_to_json(inspection: Inspection) -> dict[str, object]:
