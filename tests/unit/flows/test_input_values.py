@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.cli.main import main
 from firmwright.flows.model.compilation import compile_for
-from firmwright.flows.model.model import load_model
+from firmwright.flows.model.model import load_model, model_inputs
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     convert_values,
@@ -304,3 +305,42 @@ def test_wrong_values_are_a_warning_of_run_verify_and_evaluate(
     with fw.session(fw.compile(fw.load(DIGITS)), in_process=True) as session:
         session.run(values)
     assert "use at most 3 of the 256 levels" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ad01_int8.tflite",
+        "kws_ref_model.tflite",
+        "str_ww_ref_model.tflite",
+        "vww_96_int8.tflite",
+    ],
+)
+def test_a_cast_of_reals_is_noticed_for_public_models_and_right_data_are_not(
+    name: str, model_path: Callable[[str], Path]
+) -> None:
+    (tensor,) = model_inputs(load_model(model_path(name)))
+    quantization = tensor.type.quantization
+    assert quantization is not None
+    # Data rarely use the whole range.
+    rng, zero = np.random.default_rng(6), quantization.zero_point
+    low, high = max(-128, zero - 150), min(127, zero + 150)
+    levels = rng.integers(low, high, (5, *tensor.type.shape)).astype(np.int8)
+    real = (levels - np.float32(zero)) * np.float32(quantization.scale)
+    for right in (levels, real):
+        assert make_batch({tensor.name: right}, [tensor], "here").warnings == ()
+    for wrong, words in (
+        (real.astype(np.int8), "Integers are taken as quantized"),
+        (real * np.float32(255), "of the values are outside of the input's range"),
+        (real / np.float32(255), "check the preprocessing"),
+    ):
+        (warning,) = make_batch({tensor.name: wrong}, [tensor], "here").warnings
+        assert words in warning
+
+
+def test_the_data_of_the_example_cause_no_warning() -> None:
+    data = np.load(DIGITS.with_name("digits_test.npz"))["input_1"]
+    (tensor,) = model_inputs(load_model(DIGITS))
+    assert make_batch({tensor.name: data}, [tensor], "here").warnings == ()
+    for image in data:
+        assert make_batch({tensor.name: image}, [tensor], "here").warnings == ()

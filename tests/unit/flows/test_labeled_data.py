@@ -14,6 +14,7 @@ from firmwright.base.quant import Quantization
 from firmwright.flows.samples.labeled_data import (
     Dataset,
     convert_samples,
+    evenly_spaced,
     read_dataset,
     real_values,
 )
@@ -147,6 +148,18 @@ def test_samples_are_chosen_evenly() -> None:
     )
     assert labels_of(found.spread(4)) == [0, 3, 6, 9]
     assert labels_of(found.spread(99)) == list(range(12))
+    assert labels_of(found.spread(5)) == [0, 2, 4, 7, 9]
+    assert labels_of(found.spread(11)) == list(range(11))
+
+
+def test_exactly_as_many_samples_are_chosen_as_were_asked_for() -> None:
+    for total in (1, 7, 57, 360):
+        for count in range(1, total + 2):
+            chosen = evenly_spaced(total, count)
+            assert len(set(chosen)) == min(count, total)
+            assert set(chosen) <= set(range(total))
+    assert evenly_spaced(360, 60) == list(range(0, 360, 6))
+    assert evenly_spaced(9, 0) == evenly_spaced(0, 9) == []
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_an_operator_of_onnx_itself_can_be_a_custom_one(
     assert (
         'node 0 (gridsample0_0) "warp": this operator is not supported; Resize' in said
     )
-    assert "docs/custom-operators.md" in said
+    assert "docs/reference/custom-operators.md" in said
     assert main([*words, "--custom-op", str(tmp_path / "warp.py")]) == 0
 
 

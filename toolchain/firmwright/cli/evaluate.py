@@ -13,6 +13,7 @@ from firmwright.pipeline import Compilation
 from firmwright.report.evaluation import (
     Evaluation,
     LayerAccuracy,
+    describe_clipping,
     format_scores,
     render_evaluation,
 )
@@ -97,13 +98,21 @@ def format_evaluation(result: Evaluation) -> str:
         head = ["sample", "label", result.runs[0].what, "firmware"]
         parts.append(format_table(head, changed))
     if result.layers:
-        parts.append(f"errors of layers over {result.compared:,} samples, worst first")
+        samples = f"{result.compared:,} samples"
+        if result.compared < result.samples:
+            samples = f"{result.compared:,} of the samples (--compare N for more)"
+        parts.append(f"errors of layers over {samples}, worst first")
         parts.append(format_layers(result.layers[:ROWS_SHOWN]))
+        parts += describe_clipping(result.layers)
     return "\n\n".join(parts)
 
 
 def format_layers(layers: Sequence[LayerAccuracy]) -> str:
+    """Format the errors of layers, with the share that clips if values of any do."""
     head = ["layer", "operator", "SQNR dB", "mean error", "max error", "largest value"]
+    clips = any(layer.clipped for layer in layers)
+    if clips:
+        head.append("clips")
     rows: list[list[Cell]] = []
     for layer in layers:
         errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
@@ -111,5 +120,7 @@ def format_layers(layers: Sequence[LayerAccuracy]) -> str:
         if len(name) > NAME_WIDTH:
             name = f"…{name[-NAME_WIDTH:]}"
         figures = [f"{value:.3g}" for value in errors]
+        if clips:
+            figures.append(layer.clipped_share)
         rows.append([name, layer.op, layer.sqnr_db, *figures])
     return format_table(head, rows, drop=("largest value", "operator"))

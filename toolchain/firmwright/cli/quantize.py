@@ -13,9 +13,9 @@ from firmwright.flows.model.model import load_model, model_inputs, write_file
 from firmwright.flows.samples.labeled_data import convert_samples, read_dataset
 from firmwright.flows.verify import onnx_quantization
 from firmwright.flows.verify.evaluation import compare_models
-from firmwright.flows.verify.onnx_quantization import QuantizationResult
+from firmwright.flows.verify.onnx_quantization import FloatResult, QuantizationResult
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
-from firmwright.report.evaluation import RunScores, format_scores
+from firmwright.report.evaluation import RunScores, describe_clipping, format_scores
 
 METHODS: dict[str, Method] = {
     "minmax": "MinMax",
@@ -83,12 +83,37 @@ def format_summary(
         ("written", written),
         ("quantizer", result.tool),
         ("calibrated with", f"{result.calibrated_with:,} samples"),
-        ("errors over", f"{result.compared:,} samples, worst layer first"),
+        ("errors over", _samples_compared(result)),
         ("left in floats", "" if result.in_floats else "nothing"),
     ]
     for item in result.in_floats:
         lines.append(("", f"{item.op} {item.name}: {item.reason}"))
-    parts = [format_pairs(lines), format_layers(result.layers)]
+    for remedy, listed in _remedies(result.in_floats).items():
+        lines.append(("remedy", f"{', '.join(listed)}: {remedy}"))
+    parts = [format_pairs(lines)]
     if scores:
-        parts.insert(1, format_table(*format_scores(scores)))
+        parts.append(format_table(*format_scores(scores)))
+    parts.append(format_layers(result.layers))
+    parts += describe_clipping(result.layers)
     return "\n\n".join(parts)
+
+
+def _samples_compared(result: QuantizationResult) -> str:
+    samples = f"{result.compared:,}"
+    if result.compared < result.calibrated_with:
+        samples = f"{result.compared:,} of {result.calibrated_with:,}"
+    return (
+        f"{samples} calibration samples, worst layer first; evaluate --against has "
+        "those of other data, whose values may clip"
+    )
+
+
+def _remedies(results: Sequence[FloatResult]) -> dict[str, list[str]]:
+    """Return the operators for which each remedy is, in the model's order."""
+    remedies: dict[str, list[str]] = {}
+    for item in results:
+        if item.remedy:
+            listed = remedies.setdefault(item.remedy, [])
+            if item.op not in listed:
+                listed.append(item.op)
+    return remedies

@@ -1,12 +1,14 @@
 """`firmwright verify`: compare a model's outputs on a board with the reference."""
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
 from firmwright.cli.session_arguments import make_session_opener
+from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.model_session import (
     SessionOpener,
@@ -20,17 +22,24 @@ from firmwright.flows.samples.sample_batches import (
     read_inputs,
 )
 from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.range_use import (
+    RangeUse,
+    describe_range_use,
+    measure_range_use,
+)
 from firmwright.flows.verify.verification import (
     Verification,
     index_ranges,
     verify,
     verify_in_parts,
 )
+from firmwright.report.evaluation import format_share
 
 DEFAULT_SAMPLES = 10
 
 
-def run(args: argparse.Namespace) -> Outcome:
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that exclude each other."""
     if args.input and args.samples is not None:
         raise UsageError(
             "--input and --samples exclude each other.", hint="omit one of them."
@@ -43,6 +52,13 @@ def run(args: argparse.Namespace) -> Outcome:
             others = "--find-first-divergence, --port and --in-process"
             what = f"{option} excludes {others}."
             raise UsageError(what, hint=f"omit {option} or the others.")
+    if args.ranges and not args.input:
+        what = "generated samples say nothing about the ranges of a model."
+        raise UsageError(what, hint="give your own with --input NPZ, or omit --ranges.")
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    _check_options(args)
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
     expected = None
@@ -83,7 +99,27 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.check_plan:
         text += " All memory accesses agree with the plan."
     data = verification_to_json(result)
-    return Outcome(data, "" if error else text, error, batch.warnings)
+    warnings = batch.warnings
+    if args.ranges:
+        uses = measure_range_use(compiled, batch.samples)
+        data["ranges"] = uses
+        text = f"{text}\n\n{format_range_use(uses)}"
+        warnings += describe_range_use(uses)
+    return Outcome(data, "" if error else text, error, warnings)
+
+
+def format_range_use(uses: Sequence[RangeUse]) -> str:
+    """Format the ranges of results, with the values in them and those at an end."""
+    rows: list[list[Cell]] = []
+    for use in uses:
+        low, high = use.value_range
+        limits = f"{low:.3g} to {high:.3g}"
+        values = f"{use.lowest:.3g} to {use.highest:.3g}"
+        at_ends = format_share(use.at_ends, use.values) if use.at_ends else ""
+        used = f"{use.used_percent:.0f} %"
+        rows.append([use.name, use.op, limits, values, used, at_ends])
+    head = ["layer", "operator", "range", "values", "used", "at an end"]
+    return format_table(head, rows, drop=("operator",))
 
 
 def verification_to_json(result: Verification) -> dict[str, object]:

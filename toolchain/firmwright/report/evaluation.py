@@ -17,12 +17,23 @@ _TITLES = {"top1": "top-1", "top5": "top-5", "auc": "AUC"}
 _PERCENTAGES = ("top1", "top5", "same_class")
 
 
+_CLIPPING_DB = 3.0
+"""Clipping causes more than half of the error if the rest has that much less noise."""
+_CLIPPING_LAYERS = 5
+"""The number of layers whose clipping is explained, the worst first."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayerAccuracy:
     """The error of one operator's result in comparison with the float model.
 
     `sqnr_db` is the ratio of signal to quantization noise in decibels, infinite if
     nothing differs; `largest` is the largest absolute value of the float model.
+
+    `value_range` are the smallest and the largest real value that the quantized result
+    can have, None if it is unknown; `float_range` are those that the float model has.
+    `clipped` counts values of the float model that are outside of `value_range` by more
+    than a step, and `unclipped_sqnr_db` is the ratio without these values.
     """
 
     name: str
@@ -32,6 +43,43 @@ class LayerAccuracy:
     mean_abs_error: float
     max_abs_error: float
     largest: float
+    value_range: tuple[float, float] | None = None
+    float_range: tuple[float, float] | None = None
+    clipped: int = 0
+    unclipped_sqnr_db: float | None = None
+
+    @property
+    def clipped_share(self) -> str:
+        return format_share(self.clipped, self.values) if self.clipped else ""
+
+    @property
+    def loses_by_clipping(self) -> bool:
+        """Whether values outside of the range cause more than half of the error."""
+        rest = self.unclipped_sqnr_db
+        return rest is not None and rest - self.sqnr_db > _CLIPPING_DB
+
+
+def format_share(count: int, total: int) -> str:
+    share = 100 * count / total
+    return f"{share:.1f} %" if share >= 0.1 else "less than 0.1 %"
+
+
+def describe_clipping(layers: Sequence[LayerAccuracy]) -> tuple[str, ...]:
+    """Return a sentence for each of the worst layers that lose by clipping."""
+    found = [layer for layer in layers if layer.loses_by_clipping]
+    texts: list[str] = []
+    for layer in found[:_CLIPPING_LAYERS]:
+        assert layer.value_range is not None  # as values clip
+        assert layer.float_range is not None
+        low, high = layer.value_range
+        least, most = layer.float_range
+        texts.append(
+            f"{layer.name}: {layer.clipped_share} of the values clip. The float "
+            f"model's, {least:.3g} to {most:.3g}, are outside of the calibrated range, "
+            f"{low:.3g} to {high:.3g}. Without them the SQNR is "
+            f"{layer.unclipped_sqnr_db:.1f} dB instead of {layer.sqnr_db:.1f} dB."
+        )
+    return tuple(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +143,15 @@ class Evaluation:
     @property
     def has_matrix(self) -> bool:
         return bool(self.confusions) and len(self.classes) <= MATRIX_CLASSES
+
+    @property
+    def has_clipping(self) -> bool:
+        return any(layer.clipped for layer in self.layers)
+
+    @property
+    def clipping(self) -> tuple[str, ...]:
+        """Sentences about the layers that lose by clipping."""
+        return describe_clipping(self.layers)
 
     @property
     def errors(self) -> tuple[Confusion, ...]:

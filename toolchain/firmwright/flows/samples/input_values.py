@@ -16,6 +16,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.ir.module import IoTensor, IRModule
+from firmwright.report.evaluation import format_share
 
 _FEW_LEVELS = {8: 64, 16: 16}
 """Fewer levels than these are mentioned, by the input's width in bits.
@@ -161,10 +162,9 @@ def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str
     use = _combined(known)
     warnings: list[str] = []
     if use.saturated:
-        share = 100 * use.saturated / use.count
-        shown = f"{share:.1f} %" if share >= 0.1 else "less than 0.1 %"
+        share = format_share(use.saturated, use.count)
         warnings.append(
-            f"{tensor.name}: {shown} of the values are outside of the input's range, "
+            f"{tensor.name}: {share} of the values are outside of the input's range, "
             f"{_range(tensor, quantization)}, and saturate."
         )
     remark = _describe_levels(use, tensor, quantization)

@@ -20,7 +20,6 @@ from firmwright.base.array_files import read_npy, read_npz
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file, read_input_rows
-from firmwright.base.rounding import divide_up
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     LevelUse,
@@ -60,13 +59,18 @@ class Dataset:
         """Return at most `count` samples, evenly spaced."""
         chosen = evenly_spaced(len(self.samples), count)
         labels = None if self.labels is None else self.labels[chosen]
-        names, samples = self.names[chosen], self.samples[chosen]
+        names = tuple(self.names[index] for index in chosen)
+        samples = tuple(self.samples[index] for index in chosen)
         return replace(self, samples=samples, names=names, labels=labels)
 
 
-def evenly_spaced(total: int, count: int) -> slice:
-    """Choose at most `count` of `total` samples; classes often follow each other."""
-    return slice(0, total if count else 0, divide_up(total, max(count, 1)))
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Return `count` of the indices below `total`, all of them if there are fewer.
+
+    They are spread evenly, because the samples of a class often follow each other.
+    """
+    chosen = min(total, count)
+    return [number * total // chosen for number in range(chosen)]
 
 
 def read_dataset(
@@ -321,7 +325,12 @@ def real_values(values: Array, type_: TensorType) -> Array:
     quantization = type_.quantization
     if quantization is None or values.dtype.kind == "f":
         return values
+    whole = stored_integers(values, type_).astype(np.float64)
+    return (whole - quantization.zero_point) * quantization.scale
+
+
+def stored_integers(values: Array, type_: TensorType) -> Array:
+    """Return a runtime's integers as the module stores them: uint8 as int8."""
     if values.dtype == np.uint8 and type_.dtype == INT8:
-        # The original of a tensor that is stored as int8.
-        values = values.astype(np.int16) - 128
-    return (values.astype(np.float64) - quantization.zero_point) * quantization.scale
+        return values.astype(np.int16) - 128
+    return values

@@ -34,7 +34,7 @@ from firmwright.flows.samples.reference_outputs import (
     run_oracle_reference,
 )
 from firmwright.flows.samples.sample_batches import Tensors
-from firmwright.flows.verify.layer_accuracy import measure_layers
+from firmwright.flows.verify.layer_accuracy import find_ranges, measure_layers
 from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.oracle.compare import compare_outputs
@@ -100,7 +100,7 @@ def evaluate(
     chosen = evenly_spaced(len(own), compared)
     if model is not None:
         runs.insert(0, _run_by_runtime("float model", model, floats, position))
-        layers = _layers(compiled, model, own[chosen], floats[chosen])
+        layers = _layers(compiled, model, [(own[k], floats[k]) for k in chosen])
     return Evaluation(
         model=compiled.module.name,
         board=compiled.board.name,
@@ -111,7 +111,7 @@ def evaluate(
         classes=task.classes,
         runs=score_runs(runs, task),
         mismatches=mismatches,
-        compared=len(own[chosen]),
+        compared=len(chosen),
         layers=layers,
         warnings=warnings,
         confusions=_confusions(runs, task),
@@ -307,12 +307,12 @@ def _classes(run: ModelRun, task: Task) -> list[int]:
 
 
 def _layers(
-    compiled: Compilation,
-    model: Model,
-    own: Sequence[Tensors],
-    floats: Sequence[Tensors],
+    compiled: Compilation, model: Model, samples: Sequence[tuple[Tensors, Tensors]]
 ) -> tuple[LayerAccuracy, ...]:
-    """Compare the layers that have the same name in both models, the worst first."""
+    """Compare the layers that have the same name in both models, the worst first.
+
+    Each sample is a pair: for the compiled model and for the float model.
+    """
     graph, entry = model.module.entry, compiled.imported.entry
     if not (isinstance(graph, Function) and isinstance(entry, Function)):
         return ()
@@ -329,8 +329,9 @@ def _layers(
                     kinds[name] = call.op
 
     def run(part: slice) -> Iterator[tuple[Tensors, Tensors]]:
-        expected = _results(_run(model, floats[part], layers=True))
-        actual = _results(compute_reference(compiled, own[part], layers=True))
+        own, floats = zip(*samples[part], strict=True)
+        expected = _results(_run(model, floats, layers=True))
+        actual = _results(compute_reference(compiled, own, layers=True))
         for reference, results in zip(expected, actual, strict=True):
             real: dict[str, Array] = {}
             for name, values in results.items():
@@ -340,7 +341,7 @@ def _layers(
                     real[name] = values
             yield reference, real
 
-    return measure_layers(len(own), run, kinds)
+    return measure_layers(len(samples), run, kinds, find_ranges(entry))
 
 
 def _results(reference: ReferenceOutputs) -> list[Tensors]:

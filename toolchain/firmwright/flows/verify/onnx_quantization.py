@@ -10,7 +10,12 @@ from firmwright.base.errors import UsageError
 from firmwright.flows.model.model import Model, model_inputs
 from firmwright.flows.samples.labeled_data import evenly_spaced
 from firmwright.flows.samples.sample_batches import Tensors
-from firmwright.flows.verify.layer_accuracy import measure_layers
+from firmwright.flows.verify.float_remedies import find_remedies
+from firmwright.flows.verify.layer_accuracy import (
+    ValueRange,
+    find_ranges,
+    measure_layers,
+)
 from firmwright.frontends.onnx import (
     ModelOverrides,
     convert_opset,
@@ -35,11 +40,12 @@ NO_INTEGER_FORM = "there is no integer form with its operands"
 
 @dataclass(frozen=True, slots=True)
 class FloatResult:
-    """A result that is still computed with floats, and why."""
+    """A result that is still computed with floats, why, and the remedy if known."""
 
     name: str
     op: str
     reason: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def quantize_onnx_model(
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(source, model.file, ModelOverrides(shapes))
     source = convert_opset(source, model.file)
-    chosen = evenly_spaced(len(samples), compared)
+    chosen = [samples[index] for index in evenly_spaced(len(samples), compared)]
     log.info("quantizing, calibrated with %d samples", len(samples))
     result = onnx_quantizer.quantize_model(source, samples, how, model.file)
     log.info("importing the quantized model")
@@ -87,8 +93,8 @@ def quantize_onnx_model(
         model=result.model,
         tool=f"onnxruntime {result.version}",
         calibrated_with=len(samples),
-        compared=len(samples[chosen]),
-        layers=_layers(result, samples[chosen]),
+        compared=len(chosen),
+        layers=_layers(result, chosen, find_ranges(module.entry_graph)),
         in_floats=_in_floats(module, result.nodes),
     )
 
@@ -102,6 +108,7 @@ def _in_floats(
         has_floats = any(output.type.dtype.is_float for output in call.outputs)
         if has_floats and call.op != "dequantize":
             names.add(call.span.tensor.removesuffix(UNROUNDED))
+    remedies = find_remedies(nodes, {tensor.name for tensor in module.io.inputs})
     results: list[FloatResult] = []
     for node in nodes:
         if node.result in names:
@@ -109,12 +116,16 @@ def _in_floats(
             reason = NO_INTEGER_FORM
             if operands and operands[0]:
                 reason = f"its operand {operands[0]} is in floats"
-            results.append(FloatResult(node.result, node.op, node.reason or reason))
+            reason = node.reason or reason
+            remedy = remedies.get(node.result, "")
+            results.append(FloatResult(node.result, node.op, reason, remedy))
     return tuple(results)
 
 
 def _layers(
-    result: onnx_quantizer.QuantizedModel, samples: Sequence[Tensors]
+    result: onnx_quantizer.QuantizedModel,
+    samples: Sequence[Tensors],
+    ranges: Mapping[str, ValueRange],
 ) -> tuple[LayerAccuracy, ...]:
     """Compare the layers of the quantized model with those of the float model."""
 
@@ -128,7 +139,7 @@ def _layers(
     for node in result.nodes:
         if node.op not in DATA_MOVEMENT_OPS:
             kinds[node.result] = node.op
-    return measure_layers(len(samples), run, kinds)
+    return measure_layers(len(samples), run, kinds, ranges)
 
 
 def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:
