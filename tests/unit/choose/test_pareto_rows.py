@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.model.compilation import module_after, options_for
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.predict.cost_prediction import count_kernel_calls
-from firmwright.flows.predict.pareto_rows import pareto_rows
+from firmwright.flows.predict.pareto_rows import distinct_rows, pareto_rows
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import estimate_cost
@@ -55,6 +56,16 @@ def check_rows(path: Path) -> int:
         assert roomier.workspace_bytes > tighter.workspace_bytes
         assert roomier.instructions < tighter.instructions
     return len(rows)
+
+
+def test_more_memory_for_hardly_fewer_instructions_is_no_row() -> None:
+    costs = [(9536, 2_803_556), (8576, 2_803_577), (8000, 2_806_300), (5332, 3_371_627)]
+    rows = [MemoryTradeoff(size, count, ()) for size, count in costs]
+    assert [row.workspace_bytes for row in distinct_rows(rows)] == [8000, 5332]
+    assert [row.workspace_bytes for row in distinct_rows(rows[:1])] == [9536]
+    # Each is compared with the first of its group, so that small steps do not add up.
+    slow = [MemoryTradeoff(900 - n, 100_000 + 60 * n, ()) for n in range(4)]
+    assert [row.instructions for row in distinct_rows(slow)] == [100_060, 100_180]
 
 
 def example(name: str) -> Path:

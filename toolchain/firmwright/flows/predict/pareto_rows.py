@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
@@ -14,9 +15,15 @@ from firmwright.pipeline import Options, configure_module, passes_for
 from firmwright.pipeline.pass_list import lower_for_selection
 from firmwright.pipeline.selection_oracle import make_selection_oracle
 
+_RESOLUTION: Final = 1000
+"""A smaller share of the instructions is no reason for more memory."""
+
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
     """Return the programs that none beats in memory and instructions, largest first.
+
+    Of programs that differ by less than a thousandth in instructions, only the one with
+    the least memory is returned.
 
     The search starts without a limit on memory. Each further program must fit in the
     memory of the one before, less one byte. If its plan needs less than the limit,
@@ -53,7 +60,20 @@ def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]
             rows = [row for row in rows if row.instructions < instructions]
             rows.append(MemoryTradeoff(limit, instructions, program.segments))
         limit = plan.workspace_bytes - 1 if is_exact else plan.workspace_bytes
-    return tuple(rows)
+    return distinct_rows(rows)
+
+
+def distinct_rows(rows: Sequence[MemoryTradeoff]) -> tuple[MemoryTradeoff, ...]:
+    """Return the last of each group of rows that are about as fast as its first."""
+    distinct: list[MemoryTradeoff] = []
+    fastest = 0
+    for row in rows:
+        if distinct and row.instructions - fastest < fastest // _RESOLUTION:
+            distinct[-1] = row
+        else:
+            distinct.append(row)
+            fastest = row.instructions
+    return tuple(distinct)
 
 
 def _run(steps: Sequence[Pass], module: IRModule) -> IRModule:
