@@ -110,6 +110,47 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, keras: str) -> None:
     (packages / "h5py.py").write_text(H5PY_MODULE)
     (packages / "tensorflow.py").write_text(TENSORFLOW_MODULE.format(file=str(DIGITS)))
     monkeypatch.syspath_prepend(packages)
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(folder / "cache"))
+
+
+def state_versions(folder: Path, **versions: str) -> None:
+    """Make the substitutes known to importlib.metadata."""
+    for name, version in versions.items():
+        facts = folder / "packages" / f"{name}-0.dist-info"
+        facts.mkdir(exist_ok=True)
+        (facts / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+
+
+def test_a_model_is_converted_once_by_each_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "conversions"
+    install(
+        tmp_path,
+        monkeypatch,
+        f"{KERAS_MODULE}\nwith open({str(log)!r}, 'a') as file: file.write('x')\n",
+    )
+    state_versions(tmp_path, tensorflow="99.1", keras="99.1")
+    path = keras_file(tmp_path)
+    for _ in range(2):
+        assert load_model(path).source == DIGITS.read_bytes()
+    assert log.read_text() == "x"
+    (entry,) = (tmp_path / "cache" / "models").iterdir()
+    assert entry.read_bytes() == DIGITS.read_bytes()
+    state_versions(tmp_path, tensorflow="99.2")
+    load_model(path)
+    assert log.read_text() == "xx"
+    keras_file(tmp_path, sequential(DENSE, DENSE))
+    load_model(path)
+    assert log.read_text() == "xxx"
+    entry.parent.chmod(0o500)
+    state_versions(tmp_path, keras="99.2")
+    load_model(path)
+    entry.parent.chmod(0o700)
+    assert log.read_text() == "xxxx"
+    keras_file(tmp_path, sequential(DENSE, LAMBDA))
+    with pytest.raises(ModelError, match="Lambda"):
+        load_model(path)
 
 
 def test_files_are_detected_by_content() -> None:

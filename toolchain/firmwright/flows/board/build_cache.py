@@ -1,4 +1,6 @@
-"""The size-limited cache of builds and object files; the least recently used go first.
+"""The size-limited cache of builds, object files and converted models.
+
+The least recently used entries are removed first.
 
 A build is a folder named by the hash of its project and locked while it is made. Object
 files are separate entries, since most of the runtime is the same in every project.
@@ -28,7 +30,7 @@ TRIM_INTERVAL_S = 600
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A build folder or an object file."""
+    """A build folder, an object file or a converted model."""
 
     path: Path
     size_bytes: int
@@ -73,7 +75,8 @@ def cache_entries() -> list[CacheEntry]:
     """Return the entries of the cache, the least recently used first."""
     root = cache_root()
     entries = []
-    for path in (*root.glob("builds/*/"), *root.glob("objects/*/*")):
+    patterns = ("builds/*/", "objects/*/*", "models/*")
+    for path in (found for pattern in patterns for found in root.glob(pattern)):
         with contextlib.suppress(OSError):  # another process may remove it first
             files = [path, *path.rglob("*")]
             size = sum(file.lstat().st_size for file in files if not file.is_dir())

@@ -19,6 +19,10 @@ from firmwright.base.errors import (
 )
 from firmwright.base.resource_limits import check_count, scaled_limit
 from firmwright.frontends.keras.config_check import find_foreign_classes
+from firmwright.frontends.keras.conversion_cache import (
+    find_conversion,
+    keep_conversion,
+)
 
 log = logging.getLogger(__name__)
 KERAS_HINT = (
@@ -49,7 +53,7 @@ def is_keras(data: bytes) -> bool:
 
 
 def convert_keras(data: bytes, file: str) -> bytes:
-    """Return a .tflite file; an open batch is 1.
+    """Return a .tflite file; an open batch is 1. A result is kept for the next call.
 
     Raise ModelError if the model names classes that are not Keras's, ToolMissingError
     without TensorFlow.
@@ -57,6 +61,16 @@ def convert_keras(data: bytes, file: str) -> bytes:
     suffix = ".h5" if data[:8] == _HDF5_MARK else ".keras"
     if suffix == ".keras":
         _check_archive(data, file)
+    kept = find_conversion(data)
+    if kept is not None:
+        log.info("%s: as TensorFlow has converted it before", file)
+        return kept
+    converted = _convert(data, suffix, file)
+    keep_conversion(data, converted)
+    return converted
+
+
+def _convert(data: bytes, suffix: str, file: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="firmwright-keras-") as name:
         folder = Path(name)
         source = folder / f"model{suffix}"
