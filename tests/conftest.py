@@ -29,6 +29,8 @@ from unittest import mock
 
 import pytest
 
+from tests.browser import BROWSERS, Pages, find_browser, open_browser
+
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN_LINES_MAX = 150  # longer texts are not read in review: assert properties instead
 
@@ -138,10 +140,29 @@ def missing_tools(item: pytest.Item) -> list[str]:
         missing.append("gcc")
     if item.get_closest_marker("zig") and importlib.util.find_spec("ziglang") is None:
         missing.append("the Python package ziglang")
+    if item.get_closest_marker("browser"):
+        missing += missing_for_pages()
     for marker in item.iter_markers("qemu"):
         for family in marker.args or ("arm",):
             missing += [tool for tool in QEMU_TOOLS[family] if not shutil.which(tool)]
     return missing
+
+
+def missing_for_pages() -> list[str]:
+    missing = []
+    if find_browser() is None:
+        missing.append(f"a browser ({', '.join(BROWSERS)})")
+    for package in ("playwright", "axe_playwright_python"):
+        if importlib.util.find_spec(package) is None:
+            missing.append(f"the Python package {package}")
+    return missing
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Pages]:
+    """Return what opens pages in a headless browser, one process for a module."""
+    with open_browser() as pages:
+        yield pages
 
 
 @pytest.fixture(scope="session")

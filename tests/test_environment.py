@@ -44,6 +44,15 @@ INSTALLS_PACKAGES = """\
 [ "$1" != install ] || echo "$*" >>"$CALLS.apt"
 exit "$APT_STATUS"
 """
+REFUSES_UNKNOWN_PACKAGES = """\
+#!/bin/sh
+[ "$1" != install ] || echo "$*" >>"$CALLS.apt"
+case "$*" in *chromium-headless-shell*) exit 100 ;; esac
+"""
+KNOWS_NO_BROWSER = """\
+#!/bin/sh
+case "$2" in *chromium*) ;; *) echo "  Candidate: 1.0" ;; esac
+"""
 # What ./fw itself uses, so that it finds no compiler.
 SYSTEM_PROGRAMS = [
     "sh",
@@ -246,6 +255,21 @@ def test_fw_installs_system_and_python_packages(checkout: Checkout) -> None:
     (call,) = Path(f"{checkout.calls}.apt").read_text("utf-8").splitlines()
     assert "gcc-arm-none-eabi" in call.split()
     assert "going on without" not in done.stderr
+
+
+def test_fw_leaves_out_packages_that_the_system_does_not_have(
+    checkout: Checkout,
+) -> None:
+    checkout.hide_system_packages()
+    checkout.script("apt-get", REFUSES_UNKNOWN_PACKAGES)
+    checkout.script("apt-cache", KNOWS_NO_BROWSER)
+    done = checkout.fw()
+    assert (done.returncode, done.stdout) == (0, "the verb runs\n")
+    assert "this system has no package chromium-headless-shell" in done.stderr
+    assert "going on without: " not in done.stderr
+    *_, call = Path(f"{checkout.calls}.apt").read_text("utf-8").splitlines()
+    assert "chromium-headless-shell" not in call
+    assert "gcc-arm-none-eabi" in call
 
 
 def test_fw_waits_for_apt_before_it_gives_up(checkout: Checkout) -> None:
