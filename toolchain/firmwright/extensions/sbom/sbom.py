@@ -12,6 +12,7 @@ from typing import Final
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import Json, as_list, as_text, as_texts
+from firmwright.base.source_date import source_date_s
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
 from firmwright.extensions.sbom.cyclonedx import SbomInput, build_sbom
@@ -31,7 +32,6 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome({"bom": bill, "file": args.output}, message)
 
 
-EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
 _USED_FACTS: Final = ("model", "model_id", "source_sha256", "numerics", "compiler")
 _TOP_LEVEL_FILES: Final = ("SConstruct", MARKER)
@@ -69,7 +69,7 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Json
         image=hashlib.sha256(image).hexdigest() if image else "",
         built_by=built_by,
     )
-    return build_sbom(project, _epoch_s(environment))
+    return build_sbom(project, source_date_s(environment))
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:
@@ -91,15 +91,3 @@ def _licenses(files: Mapping[str, bytes]) -> dict[str, str]:
         if stated := _LICENSE_TAG.search(data[:_HEAD_BYTES]):
             licenses[name] = stated[1].decode("ascii").strip()
     return licenses
-
-
-def _epoch_s(environment: Mapping[str, str]) -> int | None:
-    text = environment.get(EPOCH_VARIABLE, "")
-    if not text:
-        return None
-    # 11 digits are enough until the year 5138.
-    if not text.isdecimal() or len(text) > 11:
-        what = f"{text!r} is not a number of seconds."
-        hint = "set it to seconds since 1970, or unset it."
-        raise UsageError(what, where=EPOCH_VARIABLE, hint=hint)
-    return int(text)
