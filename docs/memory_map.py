@@ -1,6 +1,6 @@
 """Draw the memory plan of a model over a run: time to the right, bytes upwards.
 
-    python docs/memory_map.py MODEL -o plan.svg [--board B] [--optimize speed]
+    python docs/memory_map.py MODEL -o plan.svg [--board B] [--optimize balanced]
         [--pool sram] [--title TEXT]
 
 The output is deterministic. The page of `firmwright report` has the same map with
@@ -26,18 +26,27 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--board", default="mps2-an386")
-    parser.add_argument("--optimize", default="speed")
+    parser.add_argument("--optimize", default="balanced")
     parser.add_argument("--pool", default="")
     parser.add_argument("--title", default="")
     args = parser.parse_args()
-    summary = compile_for(
-        load_model(args.model), args.board, optimize=args.optimize
-    ).summary
-    pool = args.pool or next(name for name, pool in summary.pools.items() if pool.bytes)
-    title = args.title or f"{summary.model} on {summary.board}, pool {pool}"
-    args.output.write_text(
-        render_svg(make_memory_map(summary, pool, title)), encoding="utf-8"
-    )
+    drawn = draw(args.model, args.board, args.optimize, args.pool, args.title)
+    args.output.write_text(drawn, encoding="utf-8")
+
+
+def draw(
+    model: Path,
+    board: str = "mps2-an386",
+    optimize: str = "balanced",
+    pool: str = "",
+    title: str = "",
+) -> str:
+    """Return the SVG; the default pool is the first that the plan fills."""
+    summary = compile_for(load_model(model), board, optimize=optimize).summary
+    if not pool:
+        pool = next(name for name, item in summary.pools.items() if item.bytes)
+    title = title or f"{summary.model} on {summary.board}, pool {pool}"
+    return render_svg(make_memory_map(summary, pool, title))
 
 
 if __name__ == "__main__":

@@ -489,21 +489,3 @@ def test_the_instructions_in_the_readme_are_measured(
     told = _figure(row[1])
     assert total <= told * figure_slack
     assert total == told or measuring_tools != recorded_tools
-
-
-@pytest.mark.models
-@pytest.mark.parametrize(
-    ("picture", "name"), [("kws", "kws_ref_model"), ("ic", "pretrainedResnet_quant")]
-)
-def test_pictures_show_the_current_plans(
-    picture: str, name: str, model_path: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """On failure: docs/memory_map.py draws it again."""
-    committed = (ROOT / f"docs/images/{picture}_memory.svg").read_text(encoding="utf-8")
-    (title,) = re.findall(r'font-weight="600">(.*?)</text>', committed)
-    drawn = tmp_path / "drawn.svg"
-    script, source = ROOT / "docs/memory_map.py", model_path(f"{name}.tflite")
-    subprocess.run(
-        [sys.executable, script, source, "-o", drawn, "--title", title], check=True
-    )
-    assert drawn.read_text(encoding="utf-8") == committed

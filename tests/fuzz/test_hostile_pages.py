@@ -34,6 +34,15 @@ from firmwright.report.evaluation import (
     render_evaluation,
 )
 from firmwright.report.html_page import render_page
+from firmwright.report.model import CheckedOutputs
+from firmwright.report.network import (
+    Network,
+    NetworkEdge,
+    NetworkNode,
+    NetworkTensor,
+    NodeRole,
+)
+from firmwright.report.pareto_front import ParetoProgram
 from tests.state.model_writer import ModelFile
 from tests.unit.report.sample_report import buffer, make_report, operator
 
@@ -104,8 +113,32 @@ def structure(page: str) -> list[tuple[object, ...]]:
 # ---- Pages ---------------------------------------------------------------------------
 
 
+def network(name: str) -> Network:
+    tensor = NetworkTensor(name, name, (1, 4), 4, name)
+    nodes = (
+        NetworkNode(NodeRole.INPUT, name, outputs=(tensor,)),
+        NetworkNode(
+            NodeRole.OPERATOR,
+            name,
+            0,
+            (tensor,),
+            (tensor,),
+            (tensor,),
+            ((name, name),),
+            "kernel",
+        ),
+        NetworkNode(NodeRole.OPERATOR, name, 2, kernel=name),
+    )
+    edges = (NetworkEdge(0, 1, tensor), NetworkEdge(1, 2, tensor))
+    return Network(nodes, edges, {"kernel": name})
+
+
 def report(name: str) -> str:
+    check = CheckedOutputs(name, 3, 0, 0, False, name or "x", name, name)
     data = make_report(
+        network=network(name),
+        verification=check,
+        front=(ParetoProgram(name, name, 1, 2, 3),),
         model=name,
         board=name,
         core=name,

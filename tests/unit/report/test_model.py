@@ -20,8 +20,8 @@ def test_empty_run_has_peak_zero():
 
 
 def test_step_without_operator_has_no_kind():
-    assert [make_report().kind_at(time) for time in range(3)] == [
-        "conv2d",
+    assert [make_report().call_at(time) for time in range(3)] == [
+        "conv2d 0",
         "",
-        "softmax",
+        "softmax 2",
     ]

@@ -29,7 +29,7 @@ from firmwright.package.zip_archive import zip_tree
 
 def run(args: argparse.Namespace) -> Outcome:
     read, home = partial(arguments.prepare_compilation, args), str(Path.home())
-    words, tools = sys.argv[1:], check_tools()
+    words, tools = args.words, check_tools()
     request = BugReportRequest(read, words, tools, args.with_weights, home)
     report = make_bug_report(request)
     write_file(args.output, report.data)

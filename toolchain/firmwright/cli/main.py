@@ -174,6 +174,7 @@ def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
     try:
         with contextlib.redirect_stdout(printed):
             args = _parse(names, words)
+            args.words = tuple(words)
     except SystemExit:
         # --help and --version print and exit.
         text = printed.getvalue()

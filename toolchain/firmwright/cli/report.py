@@ -1,9 +1,14 @@
 """`firmwright report`: build and measure a model, and write an HTML report."""
 
 import argparse
+import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import MismatchError, UsageError
+from firmwright.base.source_date import output_date
 from firmwright.cli import arguments
 from firmwright.cli.evaluate import evaluate_from_args
 from firmwright.cli.session_arguments import make_session_opener
@@ -12,6 +17,12 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.build_report import build_report, read_report
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import write_file
+from firmwright.flows.predict.program_front import find_program_front
+from firmwright.flows.verify.output_check import (
+    SAMPLES,
+    check_generated_samples,
+    checked_by_evaluation,
+)
 from firmwright.report.html_page import render_page
 from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
 
@@ -24,20 +35,54 @@ def run(args: argparse.Namespace) -> Outcome:
     baseline = read_report(args.baseline) if args.baseline else None
     choice = arguments.choose_partition(args)
     compiled = compile_or_advise(choice.model, choice.options)
+    opener = make_session_opener(args)
     report = build_report(
         compiled,
-        open_with=make_session_opener(args),
+        open_with=opener,
         count_instructions=args.count_instructions,
         compiler=args.compiler,
         tradeoffs=not args.no_tradeoffs,
         partition=choice.partition,
     )
+    if args.pareto:
+        front = find_program_front(compiled, args.model, report.tradeoffs)
+        report = replace(report, front=front)
+    command, date = _command(args.words), output_date(os.environ)
     if args.data:
-        report = replace(report, evaluation=evaluate_from_args(args, compiled))
+        evaluation = evaluate_from_args(args, compiled)
+        check = checked_by_evaluation(compiled, evaluation, command, date)
+        report = replace(report, evaluation=evaluation, verification=check)
+    if args.verify:
+        samples = args.samples or SAMPLES
+        check = check_generated_samples(
+            compiled, command, date, samples=samples, open_with=opener
+        )
+        report = replace(report, verification=check)
     if args.output:
         write_file(args.output, render_page(report, baseline).encode())
     data: dict[str, object] = {**report.as_json(), "html": args.output}
-    return Outcome(data, format_summary(report, args.output))
+    error = _find_error(report) if args.verify else None
+    return Outcome(data, format_summary(report, args.output), error)
+
+
+def _command(words: Sequence[str]) -> str:
+    """Return the command line; absolute paths are names of files, as pages travel."""
+    shown: list[str] = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        if word.startswith("--") and equals and Path(value).is_absolute():
+            shown.append(f"{option}={Path(value).name}")
+        else:
+            shown.append(Path(word).name if Path(word).is_absolute() else word)
+    return shlex.join(["firmwright", *shown])
+
+
+def _find_error(report: BuildReport) -> MismatchError | None:
+    check = report.verification
+    if check is None or check.passed:
+        return None
+    hint = "firmwright verify --find-first-divergence names the first operator."
+    return MismatchError(f"{check.verdict}.", where=report.board, hint=hint)
 
 
 def format_summary(report: BuildReport, output: str | None) -> str:
@@ -53,6 +98,8 @@ def format_summary(report: BuildReport, output: str | None) -> str:
         ("flash", f"{report.flash_bytes:,} bytes, including {model_flash}"),
         (f"{report.unit} per run", report.total),
     ]
+    check = report.verification
+    rows.append(("outputs", "not verified" if check is None else check.verdict))
     if report.parallel is not None:
         run = report.parallel
         rows.append(("in parallel", f"{run.makespan:,} {run.unit}, {run}"))

@@ -27,12 +27,16 @@ from firmwright.report.model import (
     occupied_bytes_by_time,
     peak_time,
 )
+from firmwright.report.network_drawing import NetworkDrawing, draw_network
 from firmwright.report.page_template import render_report_template, report_file
+from firmwright.report.pareto_front import plot_front
 
 EMBEDDED_JSON: Final = re.compile(
     r'<script type="application/json" id="facts">(.*?)</script>', re.DOTALL
 )
 """The element of a page that contains the report's JSON."""
+_SCRIPTS: Final = ("page.js", "memory.js", "network.js", "front.js")
+"""The files of the page's script, in order."""
 _LARGEST = 12
 """Number of operators with a segment of their own in the bar of flash."""
 _PEAKS = 5
@@ -57,7 +61,9 @@ def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
     occupied = occupied_bytes_by_time(report)
     peak = peak_time(report)
     values = {**report.as_json(), "occupied_bytes": occupied}
-    facts = json.dumps(values, separators=(",", ":"))
+    network = report.network
+    drawing = None if network is None else draw_network(network, report)
+    sources = {} if network is None else network.sources
     used_kinds = {buffer.kind for buffer in report.buffers}
     kinds = [item for item in KIND_LABELS.items() if item[0] in used_kinds]
     alive = [buffer for buffer in report.buffers if buffer.lives_at(peak)]
@@ -82,10 +88,42 @@ def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
         heaviest=max(flash_sizes, default=0) or 1,
         flash=_flash(report),
         largest=_largest(report),
-        kind_words=KIND_LABELS,
-        facts=Markup(facts.replace("<", "\\u003c")),
-        script=Markup(report_file("report.js")),
+        sections=_sections(report),
+        drawing=drawing,
+        graph=_render_graph(drawing),
+        operators={operator.index: operator for operator in report.operators},
+        sources=sources,
+        plot=plot_front(report.front) if report.front else None,
+        facts=_embed_json(values),
+        sources_json=_embed_json(sources),
+        script=Markup("".join(map(report_file, _SCRIPTS))),
     )
+
+
+def _embed_json(values: object) -> Markup:
+    text = json.dumps(values, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _render_graph(drawing: NetworkDrawing | None) -> Markup:
+    if drawing is None:
+        return Markup()
+    return Markup(render_report_template("network.svg.j2", drawing=drawing))
+
+
+def _sections(report: BuildReport) -> list[tuple[str, str]]:
+    """Return the identifiers and titles of the page's sections, for its links."""
+    sections = {
+        "network": report.network is not None,
+        "memory": True,
+        "programs": bool(report.front),
+        "accuracy": report.evaluation is not None,
+        "operators": True,
+        "targets": bool(report.search),
+        "flash": True,
+        "stack": True,
+    }
+    return [(name, name.capitalize()) for name, shown in sections.items() if shown]
 
 
 def _earlier_counts(earlier: JsonObject | None) -> dict[str, Json]:
@@ -113,7 +151,7 @@ def _map(report: BuildReport, pool: str) -> str:
     memory_map = MemoryMap(
         title="",
         buffers=tuple(shown),
-        kinds=tuple(map(report.kind_at, times)),
+        calls=tuple(map(report.call_at, times)),
         used_bytes=used_bytes,
         bound_label=format_bound(used_bytes, bound),
     )
@@ -147,8 +185,7 @@ def _largest(report: BuildReport) -> list[_Segment]:
     operators = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
     segments: list[_Segment] = []
     for operator in operators[:_LARGEST]:
-        label = f"{operator.kind} {operator.index}"
-        segments.append(_Segment(label, operator.flash_bytes, 0))
+        segments.append(_Segment(operator.label, operator.flash_bytes, 0))
     sizes = [operator.flash_bytes for operator in operators]
     of_others, of_all = sum(sizes[_LARGEST:]), sum(sizes)
     segments += [

@@ -1,7 +1,8 @@
 """Draws a memory plan as SVG, with time to the right and byte offsets upwards.
 
-Each buffer is a rectangle from its first to its last call, with its size as height. A
-buffer with several live ranges has one rectangle for each:
+Each buffer is a rectangle from its first to its last call, with its size as height.
+Where two overlap, both show. A buffer with several live ranges has one rectangle for
+each:
 
     offset ^  ┌──────┐ ┌──┐
            │  │ A    │ │ C│
@@ -10,7 +11,7 @@ buffer with several live ranges has one rectangle for each:
            └─────┴────────┴──> call
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,16 @@ from markupsafe import Markup
 
 from firmwright.base.html_fragments import render_notebook_item
 from firmwright.compilation_summary import CompilationSummary, PlannedBuffer
+from firmwright.report.map_labels import (
+    LETTER,
+    LINE_HEIGHT,
+    Box,
+    MapLabel,
+    place_labels,
+)
 from firmwright.report.page_template import render_report_template
+from firmwright.report.pareto_front import nice_step
+from firmwright.report.text_shortening import shorten
 
 LEFT, TOP, BOTTOM, RIGHT = 84, 84, 112, 28
 """The margins around the drawing, in pixels like all coordinates."""
@@ -27,29 +37,33 @@ TITLE_HEIGHT = 56
 HEIGHT = 330
 TICKS_MAX = 6
 """The axis of bytes has at most this number of intervals."""
-LETTER = 6.1
-"""The approximate width of a character of 11 px text."""
+NAME_LETTERS = 22
+"""Longer names of tensors have an ellipsis in the middle."""
 
 _KINDS: Final = {
-    "activation": ("activation", "#7aa6d8"),
-    "input": ("input", "#8cc084"),
-    "output": ("output", "#e0a458"),
-    "scratch": ("scratch of one operator", "#b79ad0"),
-    "state": ("state", "#d98880"),
-    "ring": ("rows of one tensor", "#79bdb8"),
-    "const": ("constants in RAM", "#b8b39a"),
+    "activation": ("activation", "#7aa6d8", "#3d6fa8"),
+    "input": ("input", "#8cc084", "#4d8a45"),
+    "output": ("output", "#e0a458", "#a86a1c"),
+    "scratch": ("scratch of one operator", "#b79ad0", "#7d5ba0"),
+    "state": ("state", "#d98880", "#a34d44"),
+    "ring": ("rows of one tensor", "#79bdb8", "#3c8580"),
+    "const": ("constants in RAM", "#b8b39a", "#7b765c"),
 }
-KIND_LABELS: Final = {kind: label for kind, (label, _) in _KINDS.items()}
-KIND_COLORS: Final = {kind: color for kind, (_, color) in _KINDS.items()}
+KIND_LABELS: Final = {kind: label for kind, (label, _, _) in _KINDS.items()}
+KIND_COLORS: Final = {kind: (fill, edge) for kind, (_, fill, edge) in _KINDS.items()}
+"""The colors of the area and of the edge of a rectangle, in a file of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """A pool's buffers and size, the operator kinds by time, the top line's label."""
+    """A pool's buffers and size, the calls by time, and the label of the top line.
+
+    A call is named after its operator, as in "conv2d 2", or "" without one.
+    """
 
     title: str
     buffers: tuple[PlannedBuffer, ...]
-    kinds: tuple[str, ...]
+    calls: tuple[str, ...]
     used_bytes: int
     bound_label: str
 
@@ -93,13 +107,22 @@ class MapScale:
     def y(self, offset: int) -> float:
         return self.top + HEIGHT * (1 - offset / self.top_bytes)
 
-    def box(self, buffer: PlannedBuffer, live: tuple[int, int]) -> dict[str, float]:
+    def box(self, buffer: PlannedBuffer, live: tuple[int, int]) -> Box:
         """Return the rectangle of a live range, a pixel narrower on both sides."""
         first, end = live
         x = self.x(first) + 1
         y = self.y(buffer.end)
         height = max(self.y(buffer.offset) - y, 2.0)
-        return {"x": x, "y": y, "width": self.x(end) - x - 1, "height": height}
+        return Box(x, y, self.x(end) - x - 1, height)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnBuffer:
+    """A live range of a buffer as a rectangle, with its name where there is room."""
+
+    buffer: PlannedBuffer
+    box: Box
+    label: MapLabel | None
 
 
 def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> MemoryMap:
@@ -109,13 +132,13 @@ def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> Memor
     """
     plan = summary.plan
     assert plan is not None  # compiled to the end
-    kinds = {operator.index: operator.kind for operator in summary.operators}
+    labels = {op.index: f"{op.kind} {op.index}" for op in summary.operators}
     used_bytes = summary.pools[pool].bytes
     is_workspace = used_bytes == summary.workspace_bytes
     return MemoryMap(
         title,
         tuple(buffer for buffer in plan.buffers if buffer.pool == pool),
-        tuple(kinds.get(index, "") for index in plan.operator_by_time),
+        tuple(labels.get(index, "") for index in plan.operator_by_time),
         used_bytes,
         format_bound(used_bytes, summary.lower_bound_bytes if is_workspace else None),
     )
@@ -132,39 +155,53 @@ def format_bound(used_bytes: int, bound: int | None) -> str:
 
 def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
     """Return the map for a page with its style sheet, by default for its own file."""
-    steps = max(len(drawn.kinds), 1)
-    least_step, width = (30.0, 1044.0) if page else (54.0, 800.0)
+    steps = max(len(drawn.calls), 1)
+    least_step, width = (30.0, 1030.0) if page else (54.0, 960.0)
     scale = MapScale(
         step_count=steps,
         top_bytes=max(drawn.used_bytes, 1),
         top=TOP if drawn.title else TOP - TITLE_HEIGHT,
         step=max(least_step, width / steps),
     )
-    boxes: list[tuple[PlannedBuffer, dict[str, float]]] = []
-    for buffer in drawn.buffers:
-        for live in buffer.live:
-            boxes.append((buffer, scale.box(buffer, live)))
     return render_report_template(
         "memory_map.svg.j2",
         map=drawn,
         page=page,
         scale=scale,
-        boxes=boxes,
-        ticks=range(0, drawn.used_bytes + 1, _tick_bytes(drawn.used_bytes)),
+        drawn=_draw_buffers(drawn, scale),
+        ticks=range(0, drawn.used_bytes + 1, nice_step(drawn.used_bytes, TICKS_MAX)),
         labels=KIND_LABELS,
         colors=KIND_COLORS,
         letter=LETTER,
+        line_height=LINE_HEIGHT,
     )
 
 
-def _tick_bytes(used_bytes: int) -> int:
-    """Return the first distance of ticks of 1, 2, 5, 10, ... that is large enough."""
-    unit = 1
-    while True:
-        for digit in (1, 2, 5):
-            if used_bytes <= TICKS_MAX * digit * unit:
-                return digit * unit
-        unit *= 10
+def _draw_buffers(drawn: MemoryMap, scale: MapScale) -> list[DrawnBuffer]:
+    lives: list[tuple[PlannedBuffer, tuple[int, int]]] = []
+    for buffer in drawn.buffers:
+        lives += [(buffer, live) for live in buffer.live]
+    boxes = [scale.box(buffer, live) for buffer, live in lives]
+    names: list[tuple[str, str]] = []
+    for buffer, (first, _) in lives:
+        names.append((_name(buffer, drawn.calls, first), f"{buffer.size_bytes:,}"))
+    labels = place_labels(boxes, names, scale.step - 2)
+    rectangles: list[DrawnBuffer] = []
+    for (buffer, _), box, label in zip(lives, boxes, labels, strict=True):
+        rectangles.append(DrawnBuffer(buffer, box, label))
+    # Small ones are drawn last, so that the pointer finds each.
+    return sorted(rectangles, key=lambda item: -item.box.width * item.box.height)
+
+
+def _name(buffer: PlannedBuffer, calls: Sequence[str], first: int) -> str:
+    """Return a short name: an activation's is that of the call that writes it."""
+    match buffer.kind:
+        case "activation" | "ring" if first < len(calls) and calls[first]:
+            return calls[first]
+        case "scratch":
+            return buffer.name.rpartition(".")[2]
+        case _:
+            return shorten(buffer.name, NAME_LETTERS)
 
 
 def compilation_html(summary: CompilationSummary) -> str:

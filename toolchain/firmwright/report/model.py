@@ -14,6 +14,8 @@ from firmwright.compilation_summary import (
     RejectedOperator,
 )
 from firmwright.report.evaluation import Evaluation
+from firmwright.report.network import Network
+from firmwright.report.pareto_front import ParetoProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class OperatorReport:
     modeled_cycles: int | None
     code_bytes: int
     constant_bytes: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {self.index}"
 
     @property
     def flash_bytes(self) -> int:
@@ -80,6 +86,42 @@ class ParallelRun:
     def __str__(self) -> str:
         part = f"modeled, {self.makespan / max(1, self.sequential):.2f} of the sum"
         return f"{part}; transfers {self.transfers:,}" if self.transfers else part
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOutputs:
+    """The comparison of outputs with a reference runtime that this report made.
+
+    `mismatches` is the number of values that differ, or exceed the tolerance of floats.
+    `max_abs_error` is None if it was not measured. `data` names the samples, "" for
+    generated ones. `command` made the report, on `date`.
+    """
+
+    reference: str
+    samples: int
+    mismatches: int
+    max_abs_error: int | float | None
+    is_float: bool
+    data: str
+    command: str
+    date: str
+
+    @property
+    def passed(self) -> bool:
+        return self.mismatches == 0
+
+    @property
+    def verdict(self) -> str:
+        samples = f"{self.samples:,} sample{'' if self.samples == 1 else 's'}"
+        if not self.passed:
+            values = f"{self.mismatches:,} value{'' if self.mismatches == 1 else 's'}"
+            return f"Differs from {self.reference} in {values} of {samples}"
+        if self.is_float and self.max_abs_error != 0:
+            verdict = f"Within the tolerance of {self.reference} on {samples}"
+            if self.max_abs_error is not None:
+                verdict += f", largest error {self.max_abs_error:.3g}"
+            return verdict
+        return f"Bit-exact with {self.reference} on {samples}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +170,28 @@ class BuildReport:
     estimates: tuple[tuple[str, int, str], ...] = ()
     modeled_cycles: str = ""
     clock_hz: int = 0
+    network: Network | None = None
+    verification: CheckedOutputs | None = None
+    front: tuple[ParetoProgram, ...] = ()
 
     @property
     def macs(self) -> int:
         return sum(operator.macs for operator in self.operators)
 
-    def kind_at(self, time: int) -> str:
-        """Return the kind of the operator at a time, or "" for another access."""
+    def call_at(self, time: int) -> str:
+        """Return the operator at a time, as in "conv2d 2", or "" for another access."""
         index = self.operator_by_time[time]
         for operator in self.operators:
             if operator.index == index:
-                return operator.kind
+                return operator.label
         return ""
 
     def as_json(self) -> Mapping[str, object]:
-        return asdict(self)
+        """Return plain values, without the C of kernels."""
+        data = asdict(self)
+        if data["network"] is not None:
+            del data["network"]["sources"]
+        return data
 
 
 def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:

@@ -5,6 +5,7 @@ from importlib.resources import files
 from markupsafe import Markup
 
 from firmwright.base.templates import template_environment, to_unicode
+from firmwright.report.text_shortening import shorten
 
 
 def report_file(name: str) -> str:
@@ -13,7 +14,11 @@ def report_file(name: str) -> str:
 
 
 def render_report_template(template: str, **values: object) -> str:
-    """Return the rendered template, in which `style` is the style sheet."""
+    """Return the rendered template, in which `style` is the style sheet.
+
+    The filter `shorten(N)` shortens a text to N letters.
+    """
     environment = template_environment("firmwright.report", autoescape=True)
+    environment.filters["shorten"] = shorten
     style = Markup(report_file("report.css"))
     return to_unicode(environment.get_template(template).render(style=style, **values))

@@ -1,14 +1,11 @@
 """Builds and measures a compilation, and collects the results in a report."""
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
-from firmwright.base.grouping import group_pairs
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import JsonObject, parse_json
 from firmwright.boards import Compiler
@@ -16,18 +13,20 @@ from firmwright.build.compiler_selection import choose_compiler
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import SessionOpener, open_session
+from firmwright.flows.measure.flash_attribution import (
+    code_bytes_by_operator,
+    constant_bytes_by_operator,
+)
+from firmwright.flows.measure.network_graph import build_network
 from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
 from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.tir.traversal import prim_calls
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.pipeline import Compilation
 from firmwright.report import model
 from firmwright.report.findings import find_issues
 from firmwright.report.html_page import EMBEDDED_JSON
 
-_OWNER = re.compile(r"^.+?_(\d+)(?:_rows?\d*)?$")
-"""The names of kernels and constants end with the number of their operator."""
 _FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"})
 """Library functions that compilers call on cores without a floating-point unit."""
 
@@ -62,6 +61,7 @@ def build_report(
         _report(compiled, image, measured),
         tradeoffs=_tradeoffs(compiled) if tradeoffs else (),
         search=None if partition is None else partition.as_json(),
+        network=build_network(compiled),
     )
     return replace(report, findings=find_issues(report))
 
@@ -143,8 +143,8 @@ def _report(
 def _operators(
     compiled: Compilation, image: Image, costs: tuple[OperatorCost, ...]
 ) -> tuple[model.OperatorReport, ...]:
-    code_bytes = _code_bytes(compiled, image)
-    constant_bytes = _constant_bytes(compiled)
+    code_bytes = code_bytes_by_operator(compiled, image)
+    constant_bytes = constant_bytes_by_operator(compiled)
     reports: list[model.OperatorReport] = []
     for operator, cost in zip(compiled.summary.operators, costs, strict=True):
         report = model.OperatorReport(
@@ -162,50 +162,6 @@ def _operators(
         )
         reports.append(report)
     return tuple(reports)
-
-
-def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
-    """Return the code bytes by operator; those of shared kernels are divided."""
-    prefix = f"{compiled.c_prefix}_"
-    operators = compiled.summary.operators
-    users = group_pairs((operator.kernel, operator.index) for operator in operators)
-    bytes_by_operator: Counter[int] = Counter()
-    for symbol in image.sizes.symbols:
-        if symbol.kind == "text" and symbol.name.startswith(prefix):
-            # gcc may split a function into parts, of which one is called NAME.part.0.
-            kernel, _, _ = symbol.name.removeprefix(prefix).partition(".")
-            bytes_by_operator += _divide(symbol.size_bytes, kernel, users)
-    return bytes_by_operator
-
-
-def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    """Return the constants' bytes by operator; those of shared kernels are divided."""
-    users: dict[str, list[int]] = {}
-    for call in prim_calls(compiled.module.aot_main.body):
-        if call.op >= 0 and call.phase != "wait":
-            users.setdefault(call.callee, []).append(call.op)
-    bytes_by_operator: Counter[int] = Counter()
-    for constant in compiled.summary.constants:
-        kernel = constant.name.rpartition(".")[0]
-        bytes_by_operator += _divide(constant.size_bytes, kernel, users)
-    return bytes_by_operator
-
-
-def _divide(
-    size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]
-) -> Counter[int]:
-    """Divide a size among the callers of `kernel`, or the operator in its name."""
-    operators = users.get(kernel, [])
-    owner = _OWNER.match(kernel)
-    if not operators and owner:
-        operators = [int(owner[1])]
-    if not operators:
-        return Counter()
-    share, rest = divmod(size_bytes, len(operators))
-    shares: Counter[int] = Counter(dict.fromkeys(operators, share))
-    # The first operators get a byte more, so that the sum is exact.
-    shares.update(operators[:rest])
-    return shares
 
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
