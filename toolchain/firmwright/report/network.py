@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from firmwright.base.html_fragments import format_shape
+from firmwright.base.display_names import format_shape
 
 
 class NodeRole(StrEnum):
