@@ -110,9 +110,23 @@ def test_a_new_board_of_a_chip_is_valid_with_each_console(
         assert load_board("uart", (tmp_path,)).console == chip.console
 
 
+def test_the_name_of_a_chip_is_the_name_of_a_board(tmp_path: Path) -> None:
+    assert load_board("stm32g474re") == CHIPS["stm32g474re"]
+    both = load_board("mps2-an386@stm32g474re")
+    assert both.flash.wait_state_limits == CHIPS["stm32g474re"].flash.wait_state_limits
+    with pytest.raises(BoardError, match="there is no board called 'stm32g474ret6'"):
+        load_board("stm32g474ret6")
+    with pytest.raises(BoardError, match="there is no chip called 'mps2_an386'"):
+        load_board("mps2_an386")
+    board_of_chip("stm32g474re", "stm32l476rg", tmp_path)
+    assert load_board("stm32g474re", (tmp_path,)).modeled_hz == 80_000_000
+
+
 def test_order_numbers_name_a_chip_and_unknown_ones_similar_chips() -> None:
     assert load_chip("STM32G474RET6").name == "stm32g474re"
     assert load_chip("nRF52840_xxAA").name == "nrf52840"
+    assert load_chip("ESP32-C3").name == "esp32c3"
+    assert load_chip("FE310-G002").name == "fe310_g002"
     with pytest.raises(BoardError) as caught:
         load_chip("stm32g473re")
     assert caught.value.what == "there is no chip called 'stm32g473re'."
@@ -165,3 +179,13 @@ def test_firmware_for_a_new_board_of_the_chip_builds(
         file = tmp_path / f"own-{console}" / "board.toml"
         checked = fw("boards", "check", file, "--json").json
         assert 1_000 < checked["port"]["flash_bytes"] < 8_000
+
+
+@pytest.mark.qemu
+def test_time_is_modeled_at_the_clock_of_a_chip_without_a_board_file(
+    fw, digits_path: Path
+) -> None:
+    """The chip has no clock driver, and QEMU runs its code on another machine."""
+    options = ("--board", "stm32l073rz", "--count-instructions", "--json")
+    found = fw("profile", digits_path, *options).json
+    assert found["clock_hz"] == CHIPS["stm32l073rz"].clock_max_hz

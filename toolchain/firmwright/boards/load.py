@@ -7,6 +7,7 @@ project's own boards.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ BOARD_FILE = "board.toml"
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """Return the board called `name`.
+    """Return the board called `name`, or the chip of that name as a board of its own.
 
     "EMULATED@CHIP" is the first board with the memory sizes and flash of the second.
 
@@ -35,7 +36,11 @@ def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
         BoardError: there is no such board; the hint names similar ones.
     """
     name, _, chip = name.partition("@")
-    board = _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
+    directories = search_path(extra_dirs)
+    if _find_board_file(name, directories) is None and name in _soc_names(directories):
+        board = load_chip(name, extra_dirs)
+    else:
+        board = _read_board_file(board_file(name, extra_dirs), directories)
     return with_memory_of(board, load_board(chip, extra_dirs)) if chip else board
 
 
@@ -49,13 +54,20 @@ def _read_board_file(file: Path, directories: Sequence[Path]) -> Board:
 def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
     """Return the file of the board called `name`, the first on the search path."""
     directories = search_path(extra_dirs)
+    file = _find_board_file(name, directories)
+    if file is None:
+        near = _similar(name, _board_names(directories))
+        hint = f"{near}; `firmwright boards` lists all of them, --chips the chips."
+        raise BoardError(f"there is no board called {name!r}.", hint=hint)
+    return file
+
+
+def _find_board_file(name: str, directories: Sequence[Path]) -> Path | None:
     for directory in directories:
         file = directory / name / BOARD_FILE
         if name and Path(name).name == name and file.is_file():
             return file
-    near = _similar(name, _board_names(directories))
-    hint = f"{near}; `firmwright boards` lists all of them."
-    raise BoardError(f"there is no board called {name!r}.", hint=hint)
+    return None
 
 
 def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
@@ -122,13 +134,18 @@ def load_chip(part: str, extra_dirs: Sequence[Path] = ()) -> Board:
         BoardError: there is no such chip; the hint names similar ones.
     """
     directories = search_path(extra_dirs)
-    names, wanted = _soc_names(directories), part.lower()
-    name = max((n for n in names if wanted.startswith(n)), key=len, default="")
+    wanted = _normal(part)
+    fitting = [n for n in _soc_names(directories) if wanted.startswith(_normal(n))]
+    name = max(fitting, key=len, default="")
     if name and (table := _chip_table(name, directories)).has("description"):
         return read_board(table, name)
     near = _similar(wanted, [chip.name for chip in list_chips(extra_dirs)])
     hint = f"{near}; `firmwright boards --chips` lists all of them."
     raise BoardError(f"there is no chip called {part!r}.", hint=hint)
+
+
+def _normal(part: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", part.lower())
 
 
 def _chip_table(name: str, directories: Sequence[Path]) -> TomlTable:

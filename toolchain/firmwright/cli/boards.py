@@ -59,10 +59,8 @@ def _list_chips(folders: list[Path]) -> Outcome:
         sizes: list[Cell] = []
         for size in (chip.flash_bytes, chip.ram_bytes):
             sizes.append(None if size is None else size // 1024)
-        evidence = "not built" if chip.export_only else EVIDENCE[chip.validation]
-        mhz = f"{(chip.clock_max_hz or chip.run_hz) / 1e6:g}"
-        rows.append([chip.name, evidence, mhz, *sizes, chip.description])
-    head = ["chip", "validation", "MHz", "flash KiB", "RAM KiB", ""]
+        rows.append([chip.name, _evidence(chip), *sizes, chip.description])
+    head = ["chip", "validation", "flash KiB", "RAM KiB", ""]
     data = {"chips": [_chip_to_json(chip) for chip in chips]}
     return Outcome(data, format_table(head, rows))
 
@@ -80,11 +78,14 @@ def _list(folders: list[Path]) -> Outcome:
         kib: list[Cell] = []
         for size in (board.flash_bytes, board.ram_bytes):
             kib.append(None if size is None else size // 1024)
-        validation = EVIDENCE[board.validation]
-        rows.append([board.name, validation, *kib, board.description])
+        rows.append([board.name, _evidence(board), *kib, board.description])
     head = ["board", "validation", "flash KiB", "RAM KiB", ""]
     data = {"boards": [_board_to_json(board) for board in boards]}
     return Outcome(data, format_table(head, rows))
+
+
+def _evidence(board: Board) -> str:
+    return "export only" if board.export_only else EVIDENCE[board.validation]
 
 
 def _board_to_json(board: Board) -> dict[str, object]:
@@ -136,7 +137,7 @@ def _format_board(board: Board, port: PortCheck) -> str:
     rows: list[tuple[str, Cell]] = [
         ("board", f"{board.name}: {board.description}"),
         ("core", board.core),
-        ("validation", EVIDENCE[board.validation]),
+        ("validation", _evidence(board)),
         ("clock", speed),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"),
         ("pools", ", ".join(pools)),

@@ -23,7 +23,9 @@ from firmwright.pipeline.configuration import make_emit_options
 
 def run(args: argparse.Namespace) -> Outcome:
     compiled = arguments.compile_from_args(args)
-    timing_board = load_board(args.timing_board) if args.timing_board else None
+    timing_board = None
+    if args.timing_board:
+        timing_board = load_board(args.timing_board, args.board_dirs)
     bound = bound_time(compiled, compiler=args.compiler, timing_board=timing_board)
     data = bound_to_json(bound)
     if args.output:

@@ -35,14 +35,16 @@ def run(args: argparse.Namespace) -> Outcome:
         what = "instructions are counted in QEMU, not on a board at a port."
         hint = "omit --port, or --count-instructions."
         raise UsageError(what, where="--port", hint=hint)
+    timing_board = None
     if args.timing_board:
+        timing_board = load_board(args.timing_board, args.board_dirs)
         args.board = f"{args.board}@{args.timing_board}"
     compiled = arguments.compile_from_args(args)
     measured = profile(
         compiled,
         open_with=make_session_opener(args),
         count_instructions=args.count_instructions,
-        timing_board=load_board(args.timing_board) if args.timing_board else None,
+        timing_board=timing_board,
         compiler=args.compiler,
         runs=args.runs,
     )

@@ -180,11 +180,21 @@ def profile(
         exact=counts,
         runs=runs,
         least=min(totals),
-        clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
+        clock_hz=_clock_hz(compiled.board, timed, info.start_up_text),
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
         pools=_pool_usage(compiled),
         schedule=_schedule(compiled, operators, counts, times),
     )
+
+
+def _clock_hz(board: Board, timed: Board, start_up_text: str) -> int:
+    """Return the clock of the run, or the modeled one of another `timed` board.
+
+    After start-up with an error, `start_up_text`, the board has its reset clock.
+    """
+    if timed is not board:  # it is emulated, or another board was named
+        return timed.modeled_hz
+    return board.clock_hz if start_up_text else board.run_hz
 
 
 def _pool_usage(compiled: Compilation) -> tuple[PoolUsage, ...]:
