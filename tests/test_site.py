@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -21,6 +22,22 @@ BUILDING = ROOT / "docs/building"
 LOADED = re.compile(
     r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](https?:|//)[^>]*>"""
 )
+
+GUIDE = {
+    "start": "Start",
+    "models": "From Keras, PyTorch, scikit-learn, ONNX",
+    "fit": "Fit a board",
+    "firmware": "Into your firmware",
+    "smaller-faster": "Make it smaller or faster",
+    "accuracy": "Accuracy",
+    "audio": "Audio and streaming",
+    "debug": "Debug",
+    "ship": "Ship",
+    "boards": "Boards",
+    "accelerators": "Accelerators",
+    "reference/README": "Reference",
+}
+"""The pages that lead a user and their titles, in order."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +85,42 @@ def test_every_page_is_in_the_site(site: Path) -> None:
     ]
     assert not missing
     assert "<h1>Firmwright" in (site / "site/index.html").read_text(encoding="utf-8")
+
+
+def test_the_sidebar_leads_through_twelve_pages(site: Path) -> None:
+    index = (site / "site/index.html").read_text(encoding="utf-8")
+    entry = r'<li class="toctree-l1[^"]*"><a [^>]*href="([^"]*)\.html">(.*?)</a>'
+    assert dict(re.findall(entry, index)) == GUIDE
+
+
+@pytest.mark.parametrize("page", [*GUIDE, "safety"])
+def test_a_page_that_leads_begins_with_what_is_tested(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    title, status, goal = text.split("\n\n")[:3]
+    assert title == f"# {GUIDE.get(page, 'Safety evidence')}"
+    assert status.startswith("> **Status.** ")
+    assert page == "reference/README" or goal.startswith("After this page ")
+
+
+def test_the_search_leaves_decisions_out(site: Path) -> None:
+    text = (site / "site/searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    decisions = {
+        number
+        for number, name in enumerate(index["docnames"])
+        if re.match(r"decisions/\d", name)
+    }
+    found = [index["terms"], index["titleterms"]]
+    pages = {
+        page
+        for terms in found
+        for places in terms.values()
+        for page in ([places] if isinstance(places, int) else places)
+    }
+    titled = {place[0] for places in index["alltitles"].values() for place in places}
+    assert decisions
+    assert not decisions & (pages | titled)
+    assert set(range(len(index["docnames"]))) - decisions <= pages
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
