@@ -10,12 +10,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
 
 from firmwright.boards.peripherals import CONSOLES
 from firmwright.cli.main import verbs
+from tests.browser import PHONE, Pages
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILDING = ROOT / "docs/building"
@@ -121,6 +123,51 @@ def test_the_search_leaves_decisions_out(site: Path) -> None:
     assert decisions
     assert not decisions & (pages | titled)
     assert set(range(len(index["docnames"]))) - decisions <= pages
+
+
+QUERIES = {
+    "how much RAM": "fit.html#how-much-ram",
+    "stack size": "fit.html#stack-size",
+    "does it fit": "fit.html#does-it-fit",
+    "how fast": "fit.html#how-fast-is-it",
+    "Keras": "models.html#keras",
+    "PyTorch": "models.html#pytorch",
+    "scikit-learn": "models.html#scikit-learn",
+    "ONNX": "models.html#onnx",
+    "CMake": "firmware.html#cmake",
+    "Zephyr": "firmware.html#zephyr",
+    "FreeRTOS": "firmware.html#freertos",
+    "stack overflow": "debug.html#stack-overflow",
+    "crash": "debug.html#crashes",
+    "bill of materials": "ship.html#bill-of-materials-sbom",
+    "safety": "safety.html",
+    "IEC 61508": "safety.html",
+}
+"""What users look for, and what the search must find first."""
+
+
+@pytest.mark.browser
+def test_the_search_finds_what_users_look_for(site: Path, pages: Pages) -> None:
+    first = {}
+    with pages.open(site / "site/search.html") as opened:
+        for query in QUERIES:
+            opened.page.goto(f"{opened.page.url.partition('?')[0]}?q={quote(query)}")
+            link = opened.page.locator("#search-results li a").first
+            first[query] = (link.get_attribute("href") or "").partition("?")[0]
+    assert first == QUERIES
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [PHONE, 1100])
+def test_no_page_that_leads_scrolls_sideways(
+    width: int, site: Path, pages: Pages
+) -> None:
+    with pages.open(site / "site/index.html", width=width) as opened:
+        found = []
+        for page in ("index", *GUIDE, "safety"):
+            opened.page.goto((site / f"site/{page}.html").as_uri())
+            found += [f"{page}: {problem}" for problem in opened.overflow()]
+    assert not found + opened.errors
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
