@@ -90,11 +90,9 @@ def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache of two builds and two objects of 1,000 bytes, of each the last in use."""
+    """A cache of two builds, an object and a model of 1,000 bytes, two of them in use."""
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
-    for number, name in enumerate(
-        ("builds/a", "objects/AB/b", "builds/c", "objects/AB/d")
-    ):
+    for number, name in enumerate(("builds/a", "objects/AB/b", "builds/c", "models/d")):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path
@@ -164,9 +162,9 @@ def test_the_limit_is_applied_after_a_build_and_can_be_set(filled: Path, monkeyp
 
 def test_cache_verb_shows_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["cache"]) == 0
-    assert (
-        "4,000 bytes of 268,435,456 (FIRMWRIGHT_CACHE_SIZE)" in capsys.readouterr().out
-    )
+    out = capsys.readouterr().out
+    assert "4,000 bytes of 268,435,456 (FIRMWRIGHT_CACHE_SIZE)" in out
+    assert out.split()[-6:] == ["builds", "2", "objects", "1", "models", "1"]
     assert main(["cache", "clear", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["size_bytes"], shown["removed_bytes"], shown["builds"]) == (
