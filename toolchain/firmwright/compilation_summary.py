@@ -177,6 +177,14 @@ class CompilationSummary:
                 return item
         return None
 
+    def describe_rejection(self, item: RejectedOperator) -> str:
+        """Return operator and reason, with the operator's name for people."""
+        for operator in self.operators:
+            is_long = operator.label != operator.name
+            if is_long and (operator.kind, operator.tensor) == (item.kind, item.tensor):
+                return f"{operator.label}: {item.reason}"
+        return str(item)
+
     def to_json(self) -> dict[str, Json]:
         """Return plain values with the keys of `compile --json`."""
         data = _to_plain_dict(self)

@@ -82,6 +82,17 @@ def test_rows_are_stacked_rather_than_numbers_or_names_broken(columns, monkeypat
     assert max(map(len, text.splitlines())) <= max(columns, 27)
 
 
+def test_a_stacked_row_keeps_texts_without_a_name(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    row = ["nucleo-l4r5zi-and-more", 2048, "STM32L4R5 at 120 MHz", "██"]
+    text = format_table(["board", "flash KiB", "", ""], [row])
+    assert text.splitlines() == [
+        "board      nucleo-l4r5zi-and-more",
+        "flash KiB  2,048",
+        "           STM32L4R5 at 120 MHz",
+    ]
+
+
 def test_values_without_room_stand_below_their_names(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     pairs = [("instructions per run, at most", "113,620 on the longest path")]

@@ -212,7 +212,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
         ("operators", operators),
     ]
     for item in summary.rejections:
-        rows.append(("on the core", str(item)))
+        rows.append(("on the core", summary.describe_rejection(item)))
     return format_pairs([*rows, *_common_rows(seconds, output)])
 
 

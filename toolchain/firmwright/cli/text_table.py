@@ -57,8 +57,11 @@ def format_table(
 
 
 def _stacked(head: Sequence[str], cells: Sequence[str], indent: str) -> str:
-    """Format a row as pairs; bars without a name are omitted."""
-    pairs = [(name, cell) for name, cell in zip(head, cells, strict=True) if name]
+    """Format a row as pairs; bars, which have no name, are omitted."""
+    pairs: list[tuple[str, Cell]] = []
+    for name, cell in zip(head, cells, strict=True):
+        if name or cell.strip("█"):
+            pairs.append((name, cell))
     return format_pairs(pairs, indent)
 
 
