@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import onnx
-from firmwright.boards.load import create_board
+from firmwright.boards.new_board import copy_board
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.sample_batches import SampleBatch
@@ -82,7 +82,7 @@ def images(
 
 def board_with_link_in_memory(name: str, folder: Path) -> str:
     """Create a variant of an emulated board that receives inputs many times faster."""
-    file = create_board(f"{name}-rtt", name, folder)
+    file = copy_board(f"{name}-rtt", name, folder)
     text = file.read_text().replace("stack = 4096", "stack = 8192\nlink_payload = 4096")
     file.write_text(
         text.replace("[counter]", '[console]\ndriver = "rtt"\n\n[counter]', 1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError
 from firmwright.boards import load_board
-from firmwright.boards.load import create_board
+from firmwright.boards.new_board import copy_board
 from firmwright.build import build_project
 from firmwright.build.compiler_flags import WARNINGS
 from firmwright.build.project_files import project_files
@@ -153,7 +153,7 @@ def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_c
 @pytest.mark.deep
 def test_an_m7_with_its_caches_on_computes_the_same(tmp_path: Path) -> None:
     """The emulator has no caches, but the registers that empty and enable them."""
-    file = create_board("cached", "mps2-an500", tmp_path)
+    file = copy_board("cached", "mps2-an500", tmp_path)
     file.write_text("caches = true\n" + file.read_text())
     board = load_board("cached", (tmp_path,))
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()

@@ -12,7 +12,7 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import Board, load_board
-from firmwright.boards.load import create_board
+from firmwright.boards.new_board import copy_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
 from firmwright.cli.main import main
@@ -27,7 +27,7 @@ X = "serving_default_x:0"
 
 def variant_of(name: str, folder: Path, pattern: str, text: str) -> Board:
     """Return the board `name` with part of its file replaced."""
-    file = create_board("other", name, folder)
+    file = copy_board("other", name, folder)
     changed, count = re.subn(pattern, text, file.read_text(), flags=re.S)
     assert count == 1
     file.write_text(changed)

@@ -9,7 +9,7 @@ import pytest
 
 from firmwright.artifacts import SourceTree, Variant
 from firmwright.boards import load_board
-from firmwright.boards.load import create_board
+from firmwright.boards.new_board import copy_board
 from firmwright.build.project_files import project_files
 from firmwright.device.errors import FaultError
 from firmwright.flows.board.firmware_images import build_image
@@ -146,7 +146,7 @@ def test_debug_image_computes_the_same_outputs(digits_path: Path) -> None:
 def test_watchdog_restart_names_the_hanging_operator(
     chip: str, variant: Variant, digits_path: Path, tmp_path: Path
 ) -> None:
-    file = create_board("watched", chip, tmp_path)
+    file = copy_board("watched", chip, tmp_path)
     file.write_text(file.read_text() + "\n[watchdog]\ntimeout_ms = 20\n")
     compiled = compile_for(load_model(digits_path), "watched", board_dirs=(tmp_path,))
     hangs = "for (volatile int hangs = image[0] == 127; hangs;) {}"
