@@ -29,7 +29,12 @@ class Chip:
     """Flash behind a boot ROM; as in reality, writes without an erase leave rubbish."""
 
     line: int
+    chip_id: int = 0x450
     extended: bool = True
+    page_bytes: int = 0
+    """The size of a page if only pages can be erased."""
+    block_bytes: int = 256
+    erased: list[int] = field(default_factory=list)
     protected: bool = False
     worn_at: int | None = None
     flash: bytearray = field(default_factory=lambda: bytearray(b"\0" * SIZE))
@@ -54,7 +59,7 @@ class Chip:
                 known = bytes((0x00, 0x02, 0x11, 0x21, 0x31, erase))
                 self.say(ACK + bytes((len(known),)) + b"\x31" + known + ACK)
             case 0x02:
-                self.say(ACK + b"\x01\x04\x50" + ACK)
+                self.say(ACK + b"\x01" + self.chip_id.to_bytes(2, "big") + ACK)
             case _ if self.protected:
                 self.say(NACK)
             case 0x11:
@@ -71,17 +76,35 @@ class Chip:
                 self.started_at = BASE + self.address()
             case kind if kind == erase:
                 self.say(ACK)
-                assert self.take(3 if self.extended else 2) in (
-                    b"\xff\xff\x00",
-                    b"\xff\x00",
-                )
-                self.flash[:] = b"\xff" * SIZE
-                self.say(ACK)
+                self.erase()
             case _:
                 self.say(NACK)
 
+    def erase(self) -> None:
+        count = self.take(2 if self.extended else 1)
+        if count in (b"\xff\xff", b"\xff"):
+            assert self.take(1) == b"\0"
+            if self.page_bytes:
+                self.say(NACK)
+                return
+            self.flash[:] = b"\xff" * SIZE
+        else:
+            assert self.extended
+            body = self.take(2 * int.from_bytes(count, "big") + 2)
+            check = self.take(1)[0]
+            for byte in count + body:
+                check ^= byte
+            assert check == 0
+            for at in range(0, len(body), 2):
+                page = int.from_bytes(body[at : at + 2], "big")
+                first = page * self.page_bytes
+                self.flash[first : first + self.page_bytes] = b"\xff" * self.page_bytes
+                self.erased.append(page)
+        self.say(ACK)
+
     def write(self, at: int) -> None:
         count = self.take(1)[0] + 1
+        assert count <= self.block_bytes
         data = self.take(count)
         check = count - 1
         for byte in data:
@@ -161,6 +184,23 @@ def test_a_chip_is_erased_written_read_back_and_started(
     line.hang_up()
     assert chip.flash[:517] == IMAGE.pieces[0][1]
     assert chip.flash[517:] == b"\xff" * (SIZE - 517)
+    assert chip.started_at == BASE
+
+
+def test_pages_of_the_image_are_erased_where_the_rom_erases_pages_only(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firmwright.device.stm32_boot_rom._PAGES_AT_ONCE", 3)
+    chip = Chip(line.chip_end, chip_id=0x447, page_bytes=128, block_bytes=128)
+    line.serve(chip)
+    rom = Stm32BootRom(line.port)
+    rom.load(IMAGE)
+    rom.verify(IMAGE)
+    rom.start(BASE)
+    line.hang_up()
+    assert chip.flash[:517] == IMAGE.pieces[0][1]
+    assert chip.erased == [0, 1, 2, 3, 4]
+    assert chip.flash[640:] == b"\0" * (SIZE - 640)
     assert chip.started_at == BASE
 
 

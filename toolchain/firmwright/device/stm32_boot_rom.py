@@ -5,6 +5,7 @@ A high level at BOOT0 during reset starts the boot ROM.
 
 import functools
 import operator
+from collections.abc import Mapping
 from typing import Final
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
@@ -20,7 +21,16 @@ _NACK: Final = 0x1F
 _GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = (
     b"\x00\x02\x11\x21\x31\x43\x44"
 )
+_FLASH_START: Final = 0x0800_0000
 _BLOCK_BYTES: Final = 256
+_SMALL_BLOCK_BYTES: Final = 128
+_L0_PAGE_BYTES, _L1_PAGE_BYTES = 128, 256
+_PAGE_BYTES: Final[Mapping[int, int]] = {
+    **dict.fromkeys((0x417, 0x425, 0x447, 0x457), _L0_PAGE_BYTES),
+    **dict.fromkeys((0x416, 0x427, 0x429, 0x436, 0x437), _L1_PAGE_BYTES),
+}
+"""The pages of chips whose boot ROM cannot erase everything at once, by chip id."""
+_PAGES_AT_ONCE: Final = 64
 _ANSWER_S: Final = 1.0
 _ERASE_S: Final = 60.0
 """The time limit for erasing a whole chip; two megabytes take half a minute."""
@@ -37,11 +47,14 @@ class Stm32BootRom:
         self.chip_id = int.from_bytes(self._query(_GET_ID, "report the chip id"), "big")
 
     def load(self, image: FlashImage) -> None:
-        extended = _EXTENDED_ERASE in self._commands
-        self._command(_EXTENDED_ERASE if extended else _ERASE, "erase")
-        self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
-        self._acknowledged("erase", _ERASE_S)
-        for address, data in image.chunks(_BLOCK_BYTES, align=4):
+        """Erase, then write; chips of the series L0 and L1 erase by pages only."""
+        page_bytes = _PAGE_BYTES.get(self.chip_id, 0)
+        if page_bytes:
+            self._erase_pages(image, page_bytes)
+        else:
+            self._erase_all()
+        block_bytes = _SMALL_BLOCK_BYTES if page_bytes else _BLOCK_BYTES
+        for address, data in image.chunks(block_bytes, align=4):
             action = f"write to {address:#x}"
             self._command(_WRITE, "write")
             self._send_checked(address.to_bytes(4, "big"), action)
@@ -57,6 +70,26 @@ class Stm32BootRom:
         self._command(_GO, "start the program")
         action = f"start the program at {address:#x}"
         self._send_checked(address.to_bytes(4, "big"), action)
+
+    def _erase_all(self) -> None:
+        extended = _EXTENDED_ERASE in self._commands
+        self._command(_EXTENDED_ERASE if extended else _ERASE, "erase")
+        self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
+        self._acknowledged("erase", _ERASE_S)
+
+    def _erase_pages(self, image: FlashImage, page_bytes: int) -> None:
+        pages: set[int] = set()
+        for start, data in image.pieces:
+            first = (start - _FLASH_START) // page_bytes
+            last = (start + len(data) - 1 - _FLASH_START) // page_bytes
+            pages.update(range(first, last + 1))
+        ordered = sorted(pages)
+        for at in range(0, len(ordered), _PAGES_AT_ONCE):
+            part = ordered[at : at + _PAGES_AT_ONCE]
+            numbers = (len(part) - 1, *part)
+            words = b"".join(number.to_bytes(2, "big") for number in numbers)
+            self._command(_EXTENDED_ERASE, "erase")
+            self._send_checked(words, f"erase pages {part[0]} to {part[-1]}", _ERASE_S)
 
     def _synchronise(self) -> None:
         """Send the byte that shows the baud rate; a ROM that knows it answers NACK."""
@@ -88,12 +121,14 @@ class Stm32BootRom:
         self._line.write(_with_complement(command))
         self._acknowledged(action)
 
-    def _send_checked(self, data: bytes, action: str) -> None:
+    def _send_checked(
+        self, data: bytes, action: str, timeout_s: float | None = None
+    ) -> None:
         self._line.write(data + bytes((functools.reduce(operator.xor, data),)))
-        self._acknowledged(action)
+        self._acknowledged(action, timeout_s)
 
-    def _acknowledged(self, action: str, timeout_s: float = _ANSWER_S) -> None:
-        answer = self._take(1, timeout_s)[0]
+    def _acknowledged(self, action: str, timeout_s: float | None = None) -> None:
+        answer = self._take(1, timeout_s or _ANSWER_S)[0]
         if answer == _ACK:
             return
         reply = f"answered {answer:#04x} and did not"
