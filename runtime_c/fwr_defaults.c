@@ -17,6 +17,12 @@ FWR_WEAK void fwr_port_trace_pin(int running)
     (void)running;
 }
 
+FWR_WEAK uint32_t fwr_port_identity(uint32_t *words)
+{
+    (void)words;
+    return 0;
+}
+
 #if FWR_PRIVATE_IO
 FWR_WEAK int32_t fwr_port_pool_write(void *pool, const void *from, uint32_t size)
 {

@@ -56,6 +56,8 @@ static int32_t dispatch(uint8_t command, uint8_t *data)
 #if FWR_PROFILE
     case FWR_STEP:
         return fwr_server_do_step(data);
+    case FWR_IDENTITY:
+        return fwr_server_do_identity(data);
 #endif
     default:
         return FWR_E_COMMAND;
@@ -67,12 +69,15 @@ static const struct {
     uint8_t least;
     uint8_t most;
 } sizes[] = {
-    [FWR_HELLO - 1] = {0, ANY},       [FWR_TEXT - 1] = {7, 7},           [FWR_TENSOR - 1] = {3, 3},
-    [FWR_WRITE_INPUT - 1] = {6, ANY}, [FWR_WRITE_PARAMS - 1] = {4, ANY}, [FWR_RUN - 1] = {5, 7},
-    [FWR_READ_OUTPUT - 1] = {8, 8},   [FWR_PROFILE_READ - 1] = {4, 4},   [FWR_STACK - 1] = {0, ANY},
-    [FWR_RESET - 1] = {0, ANY},       [FWR_BAUD - 1] = {4, 4},
+    [FWR_HELLO - 1] = {0, ANY},        [FWR_TEXT - 1] = {7, 7},
+    [FWR_TENSOR - 1] = {3, 3},         [FWR_WRITE_INPUT - 1] = {6, ANY},
+    [FWR_WRITE_PARAMS - 1] = {4, ANY}, [FWR_RUN - 1] = {5, 7},
+    [FWR_READ_OUTPUT - 1] = {8, 8},    [FWR_PROFILE_READ - 1] = {4, 4},
+    [FWR_STACK - 1] = {0, ANY},        [FWR_RESET - 1] = {0, ANY},
+    [FWR_BAUD - 1] = {4, 4},
 #if FWR_PROFILE
-    [FWR_STEP - 1] = {0, ANY},
+    [FWR_STEP - 1] = {0, ANY},         [FWR_TAP_READ - 1] = {0, ANY},
+    [FWR_IDENTITY - 1] = {0, ANY},
 #endif
 };
 

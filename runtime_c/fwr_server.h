@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Version of the messages below; the first two bytes of a hello answer. */
-#define FWR_LINK_VERSION 2u
+#define FWR_LINK_VERSION 3u
 
 enum fwr_command {
     FWR_HELLO = 1,
@@ -21,7 +21,8 @@ enum fwr_command {
     FWR_RESET = 10,
     FWR_BAUD = 11,
     FWR_STEP = 12,
-    FWR_TAP_READ = 13
+    FWR_TAP_READ = 13,
+    FWR_IDENTITY = 14
 };
 
 #define FWR_KIND_ANSWER 0x80u  /* added to the command in its answer */

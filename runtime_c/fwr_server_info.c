@@ -106,3 +106,17 @@ int32_t fwr_server_do_stack(uint8_t *data)
     fwr_link_put(data, fwr_server_stack_used(), 4);
     return 4;
 }
+
+#if FWR_PROFILE
+int32_t fwr_server_do_identity(uint8_t *data)
+{
+    uint32_t words[FWR_IDENTITY_WORDS_MAX];
+    uint32_t count = fwr_port_identity(words);
+    FWR_ASSERT(count <= FWR_IDENTITY_WORDS_MAX);
+    if (count == 0) {
+        return FWR_E_UNSUPPORTED;
+    }
+    fwr_link_put_all(data, words, count, 4);
+    return (int32_t)(4u * count);
+}
+#endif

@@ -71,6 +71,7 @@ int32_t fwr_server_do_read_output(uint8_t *data);
 int32_t fwr_server_do_run(uint8_t *data);
 int32_t fwr_server_do_step(uint8_t *data);
 int32_t fwr_server_do_profile(uint8_t *data);
+int32_t fwr_server_do_identity(uint8_t *data);
 
 /* Returns the payload size of the request. */
 static inline uint32_t fwr_server_request_size(void)

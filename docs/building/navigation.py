@@ -31,7 +31,11 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "start.md": ("examples/index.md",),
     "smaller-faster.md": ("reference/report.md", "reference/tuning.md"),
     "ship.md": ("safety.md", "reference/mcuboot.md", "reference/misra.md"),
-    "boards.md": ("reference/boards.md", "reference/board-keys.md"),
+    "boards.md": (
+        "reference/boards.md",
+        "reference/board-keys.md",
+        "evidence/README.md",
+    ),
     "accelerators.md": (
         "reference/adding-an-accelerator.md",
         "reference/ethos-u.md",

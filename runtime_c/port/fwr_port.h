@@ -108,6 +108,12 @@ int32_t fwr_port_set_baud(uint32_t baud, int now);
  * show the inference on a power analyzer. */
 void fwr_port_trace_pin(int running);
 
+/* Stores words that tell the kind of core and chip, none of which is unique to a device; ABI.md
+ * lists them in order. Returns their number, at most FWR_IDENTITY_WORDS_MAX; 0 if there are none.
+ * Called in a profile image only. */
+#define FWR_IDENTITY_WORDS_MAX 4
+uint32_t fwr_port_identity(uint32_t *words);
+
 /* ---- Provided by the port with FWR_WATCHDOG -------------------------------------------------- */
 
 /* Restarts the watchdog's timeout. Called at every operator and while waiting for bytes;

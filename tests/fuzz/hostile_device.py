@@ -107,7 +107,7 @@ def honest_payload(request: Frame) -> bytes:
             return bytes(struct.unpack_from("<H", data, len(data) - 2)[0])
         case Command.PROFILE_READ:
             return bytes(16 * struct.unpack_from("<H", data, 2)[0])
-        case Command.STACK:
+        case Command.STACK | Command.IDENTITY:
             return bytes(4)
         case _:
             return b""

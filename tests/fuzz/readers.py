@@ -27,6 +27,7 @@ from firmwright.cli import reproduce
 from firmwright.cli.profile import read_profile
 from firmwright.conformance.case_tables import conformance_cases
 from firmwright.extensions.tune.log_writer import RegionCostLog
+from firmwright.flows.evidence.record import read_evidence, to_array
 from firmwright.flows.measure.build_report import read_report
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.flows.samples.labeled_data import read_dataset
@@ -392,6 +393,22 @@ def _read_data_set(data: bytes) -> object:
     return make_task(found, shape, (1, 3))
 
 
+def _read_evidence(data: bytes) -> object:
+    found = read_evidence(_file(data, "evidence.json"))
+    try:
+        arrays = [to_array(output) for output in found.outputs]
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    return arrays, deserialize_options(found.options, Options, Path("evidence.json"))
+
+
+@cache
+def _evidence_seeds() -> tuple[bytes, ...]:
+    return tuple(
+        file.read_bytes() for file in sorted((ROOT / "docs/evidence").glob("*.json"))
+    )
+
+
 READERS: tuple[Reader, ...] = (
     Reader("tflite", _tflite_seeds, few(by_flatbuffer), _read_tflite, 30),
     Reader("c source", _c_source_seeds, few(by_tokens), _read_c_source, 2),
@@ -412,6 +429,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("metadata and recipe", _facts_seeds, few(by_values), _read_facts, 2),
     Reader("earlier results", _earlier_seeds, few(by_values), _read_earlier, 7),
+    Reader("evidence", _evidence_seeds, few(by_values), _read_evidence, 2),
     Reader("targets", _target_seeds, few(by_tokens), _read_target, 9),
     Reader(
         "arrays",

@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Session], object]] = {
     "taps": lambda session: sum(len(data) for _, data in session.taps()),
     "measure": lambda session: session.measure(INPUTS),
     "stack": lambda session: session.stack_bytes(),
+    "identity": lambda session: session.identity(),
     "baud": lambda session: session.set_baud(921600),
     "reset": lambda session: session.reset(),
 }

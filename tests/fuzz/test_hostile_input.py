@@ -138,4 +138,4 @@ def test_an_archive_of_arrays_with_a_password_is_refused(tmp_path: Path) -> None
 def test_a_device_with_a_tiny_buffer_is_an_error() -> None:
     (reader,) = (reader for reader in READERS if reader.name == "answers of a device")
     with pytest.raises(DeviceError, match="the minimum is 32"):
-        reader.read((FOUND / "answers-of-a-device-d6c2a45f").read_bytes())
+        reader.read((FOUND / "answers-of-a-device-b82f3932").read_bytes())

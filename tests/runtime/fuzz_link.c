@@ -171,6 +171,14 @@ void fwr_port_trace_pin(int running)
     (void)running;
 }
 
+uint32_t fwr_port_identity(uint32_t *words)
+{
+    for (uint32_t i = 0; i < FWR_IDENTITY_WORDS_MAX; i++) {
+        words[i] = i;
+    }
+    return FWR_IDENTITY_WORDS_MAX;
+}
+
 #if FWR_WATCHDOG
 void fwr_port_watchdog_kick(void) {}
 #endif

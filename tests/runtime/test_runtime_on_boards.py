@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from firmwright.artifacts import Image, SourceTree
 from firmwright.base.errors import DeviceError
-from firmwright.boards import load_board
+from firmwright.boards import Board, load_board
 from firmwright.boards.new_board import copy_board
 from firmwright.build import build_project
 from firmwright.build.compiler_flags import WARNINGS
@@ -107,6 +107,15 @@ def is_the_crash(name: str, image: Image, error: FaultError) -> bool:
     )
 
 
+def tells_the_core(words: tuple[int, ...], board: Board) -> bool:
+    """Whether these are CPUID of Arm (implementer 0x41), or a RISC-V's three."""
+    if board.is_host:
+        return words == ()
+    if board.port == "riscv32":
+        return len(words) == 3
+    return len(words) == 1 and words[0] >> 24 == 0x41
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_tiny_model_runs_counts_faults_and_revives(
@@ -126,6 +135,7 @@ def test_the_tiny_model_runs_counts_faults_and_revives(
         assert (double.calls, double.checksum) == (1, zlib.crc32(expected))
         assert 0 < double.count <= counts[0]
         assert 0 < session.stack_bytes() < session.info.stack_bytes
+        assert tells_the_core(session.identity(), load_board(name))
         with pytest.raises(FaultError) as caught:
             session.run(ramp(CRASH))
         assert caught.value.fault.operator == 0

@@ -117,6 +117,35 @@ def test_options_in_metadata_run_nothing(
     assert not Path("PWNED").exists()
 
 
+def test_options_in_evidence_run_nothing(
+    tmp_path: Path, digits_path: Path, monkeypatch: pytest.MonkeyPatch, fw: Callable
+) -> None:
+    """The record was made by another version, so that nothing is built."""
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text("open('PWNED', 'w')\ndef f(m):\n    return m\n")
+    file = Path(__file__).parents[2] / "docs" / "evidence" / "digits-mps2-an386.json"
+    facts = json.loads(file.read_text())
+    facts["tools"]["firmwright"] = "99"
+    step = {"name": "f", "after": "import", "origin": "evil:f"}
+    section = ["code", '.text"))) int pwned; //']
+    for options in (
+        {"passes": [step]},
+        {"board_dirs": ["."]},
+        {"tuning": "evil.py"},
+        {"update_of": "evil.py"},
+        {"sections": [section]},
+        {"license": "*/ int pwned;"},
+        {"target": "cortex-m -mcpu=../evil"},
+        {"planner": "evil:f"},
+    ):
+        Path("evidence.json").write_text(json.dumps({**facts, "options": options}))
+        said = fw("evidence", "check", "evidence.json", digits_path, "--json")
+        assert said.status in (0, 1)
+        found = {row["statement"] for row in said.json["findings"]}
+        assert said.status == ("options" in found)
+    assert not Path("PWNED").exists()
+
+
 @pytest.mark.parametrize(
     "change",
     [

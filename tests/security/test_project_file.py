@@ -46,6 +46,7 @@ DATA_OPTIONS = """
 """Options that only read data, checked, or choose among what is installed."""
 OUTPUTS = {
     "dump-dir": "compile",
+    "evidence": "verify",
     "node-data": "profile",
     "out": "quantize",
     "output": "run",

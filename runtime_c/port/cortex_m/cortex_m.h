@@ -16,6 +16,7 @@
 #define SYST_CSR FWR_REG(0xE000E010u) /* SysTick control */
 #define SYST_RVR FWR_REG(0xE000E014u) /* reload value */
 #define SYST_CVR FWR_REG(0xE000E018u) /* current value */
+#define SCB_CPUID FWR_REG(0xE000ED00u)
 #define SCB_ICSR FWR_REG(0xE000ED04u)
 #define SCB_VTOR FWR_REG(0xE000ED08u) /* optional on Armv6-M */
 #define SCB_AIRCR FWR_REG(0xE000ED0Cu)

@@ -43,6 +43,15 @@ def test_the_header_of_a_board_with_a_raised_clock_has_its_settings() -> None:
     assert "#define FWR_CLOCK_PLL_MULTIPLIER 3u" in header
 
 
+def test_the_word_that_tells_the_chip_is_read_on_real_boards_only() -> None:
+    """An emulator faults where the chip has the register."""
+    header = format_board_header(load_board("nucleo-l4r5zi"))
+    assert "#define FWR_CHIP_ID 0xE0042000u" in header
+    emulated = load_board("netduinoplus2")
+    assert emulated.chip_id
+    assert "FWR_CHIP_ID" not in format_board_header(emulated)
+
+
 def test_a_fitted_stack_takes_its_bytes_from_the_link() -> None:
     assert ". += fwr_ld_stack_bytes;" in format_linker_script(
         load_board("stm32vldiscovery")

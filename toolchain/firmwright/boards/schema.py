@@ -43,6 +43,8 @@ LINK_PAYLOAD_BYTES: Final = 256
 LINK_PAYLOAD_BYTES_MIN: Final = 64
 LINK_PAYLOAD_BYTES_MAX: Final = 65000
 
+CHIP_ID_MAX: Final = 0xFFFF_FFFC
+
 T = TypeVar("T")
 
 
@@ -120,6 +122,11 @@ class Board:
     """For modeled cycles: the core's implementation if `core` is an instruction set."""
     caches: bool = False
     """Whether start-up enables the caches of the core."""
+    chip_id: Annotated[int, TomlKey(maximum=CHIP_ID_MAX)] = 0
+    """The address of a word that tells the kind of chip, not the device; 0 if unknown.
+
+    An emulator may lack it, so that it is read on real boards only.
+    """
     boot: str = ""
     """The boot ROM that requires a header before the program; "" for none."""
     export_only: str = ""

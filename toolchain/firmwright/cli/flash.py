@@ -45,13 +45,15 @@ def run(args: argparse.Namespace) -> Outcome:
 def build_and_plan_flash(args: argparse.Namespace) -> FlashPlan:
     folder = Path(args.model)
     if folder.is_dir():
-        image = build_project(folder, allow_stack=args.allow_stack)
+        image = build_project(
+            folder, variant=args.variant, allow_stack=args.allow_stack
+        )
         check_board(args, image.board)
         board = load_board(image.board, args.board_dirs)
     else:
         compiled = arguments.compile_from_args(args)
         board = compiled.board
-        image = build_image(compiled, allow_stack=args.allow_stack)
+        image = build_image(compiled, args.variant, allow_stack=args.allow_stack)
     return plan_flashing(board, image, args.runner, args.address)
 
 

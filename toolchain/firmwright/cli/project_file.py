@@ -53,6 +53,7 @@ _GENERATOR = ".py:"
 """A part of the value of --data that names a Python function."""
 _OUTPUT_KEYS = (
     "dump-dir",
+    "evidence",
     "node-data",
     "out",
     "output",

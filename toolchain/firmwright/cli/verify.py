@@ -1,6 +1,7 @@
 """`firmwright verify`: compare a model's outputs on a board with the reference."""
 
 import argparse
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,8 +16,12 @@ from firmwright.flows.board.model_session import (
     SessionOptions,
     open_session,
 )
+from firmwright.flows.evidence.collection import EvidenceRequest, collect_evidence
+from firmwright.flows.evidence.record import write_text
 from firmwright.flows.executors import open_executor
+from firmwright.flows.model.model import split_entry_point, write_file
 from firmwright.flows.samples.sample_batches import (
+    SampleBatch,
     generate_samples,
     make_expected_batch,
     read_inputs,
@@ -33,6 +38,7 @@ from firmwright.flows.verify.verification import (
     verify,
     verify_in_parts,
 )
+from firmwright.pipeline import Compilation
 from firmwright.report.evaluation import format_share
 
 DEFAULT_SAMPLES = 10
@@ -55,6 +61,8 @@ def _check_options(args: argparse.Namespace) -> None:
     if args.ranges and not args.input:
         what = "generated samples say nothing about the ranges of a model."
         raise UsageError(what, hint="give your own with --input NPZ, or omit --ranges.")
+    if args.evidence:
+        _check_evidence_options(args)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -84,6 +92,7 @@ def run(args: argparse.Namespace) -> Outcome:
             result = verify_in_parts(executor, compiled, batch, expected, opener)
     else:
         opener = open_checked_session if args.check_plan else make_session_opener(args)
+        begin = time.monotonic()
         result = verify(
             compiled,
             batch=batch,
@@ -91,6 +100,9 @@ def run(args: argparse.Namespace) -> Outcome:
             find_first_divergence=args.find_first_divergence,
             open_with=opener,
         )
+        if args.evidence:
+            wall_seconds = time.monotonic() - begin
+            _write_evidence(args, compiled, batch, result, wall_seconds)
     error = None
     if not result.exact:
         verdict, hint = format_verdict(result), verification_hint(result)
@@ -120,6 +132,39 @@ def format_range_use(uses: Sequence[RangeUse]) -> str:
         rows.append([use.name, use.op, limits, values, used, at_ends])
     head = ["layer", "operator", "range", "values", "used", "at an end"]
     return format_table(head, rows, drop=("operator",))
+
+
+def _check_evidence_options(args: argparse.Namespace) -> None:
+    """Raise UsageError for an option that evidence has no record of."""
+    for option, chosen in (
+        ("--expect", args.expect),
+        ("--scheduler", args.scheduler),
+        ("--check-plan", args.check_plan),
+        ("--in-process", args.in_process),
+        ("--variant", args.variant != "release"),
+    ):
+        if chosen:
+            what = f"--evidence excludes {option}."
+            raise UsageError(what, hint=f"omit {option} or --evidence.")
+
+
+def _write_evidence(
+    args: argparse.Namespace,
+    compiled: Compilation,
+    batch: SampleBatch,
+    result: Verification,
+    wall_seconds: float,
+) -> None:
+    request = EvidenceRequest(
+        model_file=split_entry_point(args.model)[0],
+        open_with=make_session_opener(args),
+        port=args.port,
+        compiler=args.compiler,
+        input_file=args.input or "",
+        seed=args.seed,
+    )
+    evidence = collect_evidence(compiled, request, batch, result, wall_seconds)
+    write_file(args.evidence, write_text(evidence).encode())
 
 
 def verification_to_json(result: Verification) -> dict[str, object]:

@@ -16,13 +16,14 @@ import numpy as np
 from firmwright.base.errors import DeviceError
 from firmwright.base.version import ABI as ABI
 
-LINK_VERSION = 2
+LINK_VERSION = 3
 
 HEADER_BYTES = 6
 CRC_BYTES = 4
 HELLO_PAYLOAD_BYTES = 64  # the limit before both sides agree on more
 PAYLOAD_MAX_BYTES = 65000
 OPERATOR_BYTES = 16
+WORD_BYTES = 4
 RUN_CHECKSUMS = 1
 TAP_ALL = 0xFFFF
 MODEL_CONSUMES_INPUT = 1
@@ -52,6 +53,7 @@ class Command(IntEnum):
     BAUD = 11
     STEP = 12
     TAP_READ = 13
+    IDENTITY = 14
 
 
 class Status(IntEnum):

@@ -232,6 +232,20 @@ class Session(Closeable):
         (used_bytes,) = link.unpack_payload("<I", answer, "stack mark")
         return int(used_bytes)
 
+    def identity(self) -> tuple[int, ...]:
+        """Return the words that tell the kind of core and chip; () if there are none.
+
+        This needs a profile image. runtime_c/ABI.md lists the words of each port.
+        """
+        try:
+            answer = self._line.request(Command.IDENTITY)
+        except RefusedError as refused:
+            if refused.status != Status.UNSUPPORTED:
+                raise
+            return ()
+        count = len(answer) // link.WORD_BYTES
+        return link.unpack_payload(f"<{count}I", answer, "identity")
+
     def reset(self) -> None:
         """Restart the firmware, even after a fault, and greet it again."""
         # If the answer was lost, the firmware has restarted before the repeated

@@ -1,0 +1,1 @@
+"""What a board did with a model, as a file that others can check."""
