@@ -21,8 +21,12 @@ EARLIER = {
 
 @pytest.mark.qemu
 def test_report_figures_add_up(
-    digits_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    digits_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1764374400")
     out, old = tmp_path / "report.html", tmp_path / "old.json"
     old.write_text(json.dumps(EARLIER), encoding="utf-8")
     words = [
@@ -33,6 +37,7 @@ def test_report_figures_add_up(
         "--optimize",
         "ram",
         "--json",
+        "--verify",
     ]
     assert main([*words, "-o", str(out), "--baseline", str(old)]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -50,7 +55,14 @@ def test_report_figures_add_up(
     first, *_, last = found["tradeoffs"]
     assert first["instructions"] < last["instructions"]
     assert first["workspace_bytes"] > last["workspace_bytes"]
-    assert "compared with an older one on paper" in out.read_text(encoding="utf-8")
+    page = out.read_text(encoding="utf-8")
+    assert "compared with an older one on paper" in page
+    assert told["verification"]["mismatches"] == 0
+    assert "Checked on 2025-11-29 by <code>firmwright report digits.tflite" in page
+    nodes = found["network"]["nodes"]
+    indices = [node["index"] for node in nodes if node["role"] == "operator"]
+    assert indices == [row["index"] for row in operators]
+    assert "sources" not in found["network"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"total": 1}', "<html></html>"])

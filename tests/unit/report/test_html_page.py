@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
 from firmwright.cli.report import format_summary
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.partitioning.partition_result import (
@@ -22,12 +24,44 @@ from firmwright.report.evaluation import (
     RunScores,
 )
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
-from firmwright.report.model import CheckedOutputs, ReportFinding
+from firmwright.report.model import BuildReport, CheckedOutputs, ReportFinding
+from firmwright.report.network import (
+    Network,
+    NetworkEdge,
+    NetworkNode,
+    NetworkTensor,
+    NodeRole,
+)
+from firmwright.report.pareto_front import ParetoProgram
 from tests.unit.report.sample_report import make_report, operator
 
 REPORT = make_report(
     findings=(ReportFinding("too much of it.", "less of it."),),
     tradeoffs=(MemoryTradeoff(160, 1000, ()), MemoryTradeoff(120, 1100, ((0, 2),))),
+)
+
+
+TENSOR = NetworkTensor("t", "int8", (1, 8), 8, "scale 1, zero point 0")
+FULL_REPORT = replace(
+    REPORT,
+    network=Network(
+        (
+            NetworkNode(NodeRole.INPUT, "in", outputs=(TENSOR,)),
+            NetworkNode(
+                NodeRole.OPERATOR,
+                "conv2d 0",
+                0,
+                (TENSOR,),
+                (TENSOR,),
+                (TENSOR,),
+                (("activation", "relu"),),
+                "conv2d_0",
+            ),
+        ),
+        (NetworkEdge(0, 1, TENSOR),),
+        {"conv2d_0": "void f(void)\n{\n}\n"},
+    ),
+    front=(ParetoProgram("--ram 8", "firmwright compile m --ram 8", 8, 9, 10),),
 )
 
 
@@ -53,14 +87,15 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_page_is_complete_and_fetches_nothing():
-    text = render_page(REPORT)
+@pytest.mark.parametrize("report", [REPORT, FULL_REPORT], ids=["plain", "full"])
+def test_page_is_complete_and_fetches_nothing(report: BuildReport):
+    text = render_page(report)
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
     assert tags.fetched == ["data:,"]
     assert "url(" not in text
-    assert text == render_page(REPORT)
+    assert text == render_page(report)
 
 
 def test_page_shows_peak_findings_and_tradeoffs():

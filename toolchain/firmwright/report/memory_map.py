@@ -11,7 +11,7 @@ each:
            └─────┴────────┴──> call
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -183,8 +183,9 @@ def _draw_buffers(drawn: MemoryMap, scale: MapScale) -> list[DrawnBuffer]:
         lives += [(buffer, live) for live in buffer.live]
     boxes = [scale.box(buffer, live) for buffer, live in lives]
     names: list[tuple[str, str]] = []
-    for buffer, (first, _) in lives:
-        names.append((_name(buffer, drawn.calls, first), f"{buffer.size_bytes:,}"))
+    for buffer, (first, end) in lives:
+        calls = filter(None, drawn.calls[first:end])
+        names.append((_name(buffer, next(calls, "")), f"{buffer.size_bytes:,}"))
     labels = place_labels(boxes, names, scale.step - 2)
     rectangles: list[DrawnBuffer] = []
     for (buffer, _), box, label in zip(lives, boxes, labels, strict=True):
@@ -193,11 +194,11 @@ def _draw_buffers(drawn: MemoryMap, scale: MapScale) -> list[DrawnBuffer]:
     return sorted(rectangles, key=lambda item: -item.box.width * item.box.height)
 
 
-def _name(buffer: PlannedBuffer, calls: Sequence[str], first: int) -> str:
+def _name(buffer: PlannedBuffer, first_call: str) -> str:
     """Return a short name: an activation's is that of the call that writes it."""
     match buffer.kind:
-        case "activation" | "ring" if first < len(calls) and calls[first]:
-            return calls[first]
+        case "activation" | "ring" if first_call:
+            return first_call
         case "scratch":
             return buffer.name.rpartition(".")[2]
         case _:

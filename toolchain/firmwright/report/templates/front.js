@@ -5,6 +5,7 @@ function setUpFront(plot) {
   const programs = [...plot.querySelectorAll(".program")];
   programs.sort((a, b) => Number(a.dataset.x) - Number(b.dataset.x));
   const command = document.getElementById("program-command");
+  const current = programs.find((program) => program.classList.contains("current")) ?? programs[0];
   const copy = document.getElementById("program-copy");
 
   function select(program, focus = false) {
@@ -13,6 +14,14 @@ function setUpFront(plot) {
       other.setAttribute("tabindex", other === program ? 0 : -1);
     }
     command.textContent = program.dataset.command;
+    document.getElementById("program-options").textContent = program.dataset.options;
+    for (const cost of document.querySelectorAll("[data-cost]")) {
+      const value = Number(program.dataset[cost.dataset.cost]);
+      const change = (100 * value) / Number(current.dataset[cost.dataset.cost]) - 100;
+      const words = program === current ? "" : `${change < 0 ? "" : "+"}${change.toFixed(1)} %`;
+      cost.replaceChildren(`${number(value)} `, document.createElement("span"));
+      cost.lastChild.textContent = words;
+    }
     copy.textContent = "Copy";
     if (focus) program.focus({ preventScroll: true });
   }
@@ -39,7 +48,7 @@ function setUpFront(plot) {
       getSelection().selectAllChildren(command);
     }
   });
-  select(programs.find((program) => program.classList.contains("current")) ?? programs[0]);
+  select(current);
 }
 
 const front = document.getElementById("front");
