@@ -19,6 +19,7 @@ from firmwright.flows.model.model import load_model, model_inputs
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     convert_values,
+    describe_float_inputs,
     describe_use,
 )
 from firmwright.flows.samples.reference_outputs import compute_reference
@@ -344,3 +345,42 @@ def test_the_data_of_the_example_cause_no_warning() -> None:
     assert make_batch({tensor.name: data}, [tensor], "here").warnings == ()
     for image in data:
         assert make_batch({tensor.name: image}, [tensor], "here").warnings == ()
+
+
+def test_float_inputs_that_the_model_quantizes_have_the_same_warnings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network with float inputs, whose first operator quantizes them."""
+    file = ModelFile()
+    graph = file.graph("main")
+    x = graph.input("x", "float32", (1, 64))
+    flat = graph.tensor("flat", "float32", (64,))
+    y = graph.tensor("y", "int8", (64,), 0.02, -100)
+    graph.op("RESHAPE", [x, graph.constant("shape", np.int32([64]))], [flat])
+    graph.op("QUANTIZE", [flat], [y])
+    graph.outputs(y)
+    path = tmp_path / "float_input.tflite"
+    path.write_bytes(file.data())
+    values = np.random.default_rng(3).uniform(-0.5, 4.5, (3, 1, 64)).astype(np.float32)
+    for name, array, words in (
+        ("right", values, ""),
+        ("pixels", values * 255, "of the values are outside of the input's range"),
+        ("tiny", values / 255, "use at most 2 of the 256 levels"),
+    ):
+        np.savez(tmp_path / f"{name}.npz", x=array)
+        for verb, option in (("run", "--input"), ("evaluate", "--data")):
+            assert main([verb, str(path), option, str(tmp_path / f"{name}.npz")]) == 0
+            said = capsys.readouterr().err
+            assert words in said
+            assert ("warning" in said) == bool(words)
+    compiled = compile_for(load_model(path))
+    share = 100 * np.mean((values * 255 < -0.57) | (values * 255 >= 4.55))
+    (warning,) = describe_float_inputs(compiled.imported, [{"x": values * 255}])
+    assert f"x: {share:.1f} % of the values" in warning
+
+
+def test_float_inputs_of_float_models_have_no_warning() -> None:
+    compiled = compile_for(load_model(DIGITS.with_name("digits_float.tflite")))
+    (tensor,) = compiled.module.io.inputs
+    wild = np.full(tensor.type.shape, 1e9, np.float32)
+    assert describe_float_inputs(compiled.imported, [{tensor.name: wild}]) == ()

@@ -11,6 +11,7 @@ import pytest
 import onnx
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.quant import Quantization
+from firmwright.cli.evaluate import format_evaluation
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.evaluation import evaluate
@@ -22,7 +23,11 @@ from firmwright.flows.verify.layer_accuracy import (
 from firmwright.flows.verify.onnx_quantization import quantize_onnx_model
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.oracle.reference_runner import run_reference
-from firmwright.report.evaluation import LayerAccuracy, describe_clipping
+from firmwright.report.evaluation import (
+    LayerAccuracy,
+    describe_clipping,
+    render_evaluation,
+)
 from tests.onnx.onnx_models import Net
 
 LIMITS = ValueRange(-1.0, 0.75, 0.25)
@@ -47,10 +52,9 @@ def test_values_outside_of_the_range_are_counted_and_their_error_is_separate() -
     assert (layer.values, layer.clipped, layer.clipped_share) == (5, 1, "20.0 %")
     assert layer.unclipped_sqnr_db == pytest.approx(clean.sqnr_db)
     assert layer.loses_by_clipping
-    (text,) = describe_clipping([layer])
-    assert text.startswith(
-        "y: 20.0 % of the values clip. The float model's, -0.9 to 3,"
-    )
+    ((name, text),) = describe_clipping([layer])
+    assert name == "y"
+    assert text.startswith("20.0 % of the values clip: the float model's, -0.9 to 3,")
     assert "outside of the calibrated range, -1 to 0.75" in text
     assert f"{clean.sqnr_db:.1f} dB instead of {layer.sqnr_db:.1f} dB" in text
 
@@ -65,7 +69,7 @@ def test_a_clipped_share_that_matters_little_is_not_explained() -> None:
     many = np.tile(np.float32([0.13, -0.38, 0.62]), 4000)
     layer = measured(np.append(many, np.float32([1.1])), LIMITS)
     assert layer.clipped_share == "less than 0.1 %"
-    assert not layer.loses_by_clipping
+    assert layer.clipping == ""
 
 
 def test_ranges_follow_from_the_type() -> None:
@@ -111,7 +115,10 @@ def test_data_beyond_the_calibration_explain_the_loss_of_evaluate(
     assert layer.float_range == pytest.approx((values.min(), values.max()))
     assert layer.unclipped_sqnr_db is not None
     assert layer.sqnr_db < layer.unclipped_sqnr_db < math.inf
-    assert any(text.startswith(f"{scores}: ") for text in evaluation.clipping)
+    assert scores in dict(evaluation.clipping)
+    assert f"{layer.clipped_share} of the values clip" in format_evaluation(evaluation)
+    page = render_evaluation(evaluation)
+    assert f"<b>{scores}</b>: {layer.clipped_share} of the values clip" in page
 
 
 def stored_range(model: bytes, name: str) -> tuple[float, float, float]:

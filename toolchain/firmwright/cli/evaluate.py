@@ -103,8 +103,8 @@ def format_evaluation(result: Evaluation) -> str:
             samples = f"{result.compared:,} of the samples (--compare N for more)"
         parts.append(f"errors of layers over {samples}, worst first")
         parts.append(format_layers(result.layers[:ROWS_SHOWN]))
-        parts += describe_clipping(result.layers)
-    return "\n\n".join(parts)
+        parts.append(format_pairs(describe_clipping(result.layers)))
+    return "\n\n".join(filter(None, parts))
 
 
 def format_layers(layers: Sequence[LayerAccuracy]) -> str:

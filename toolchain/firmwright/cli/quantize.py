@@ -94,8 +94,8 @@ def format_summary(
     if scores:
         parts.append(format_table(*format_scores(scores)))
     parts.append(format_layers(result.layers))
-    parts += describe_clipping(result.layers)
-    return "\n\n".join(parts)
+    parts.append(format_pairs(describe_clipping(result.layers)))
+    return "\n\n".join(filter(None, parts))
 
 
 def _samples_compared(result: QuantizationResult) -> str:

@@ -17,6 +17,7 @@ _TITLES = {"top1": "top-1", "top5": "top-5", "auc": "AUC"}
 _PERCENTAGES = ("top1", "top5", "same_class")
 
 
+_CLIPPED_MANY = 0.01
 _CLIPPING_DB = 3.0
 """Clipping causes more than half of the error if the rest has that much less noise."""
 _CLIPPING_LAYERS = 5
@@ -54,9 +55,30 @@ class LayerAccuracy:
 
     @property
     def loses_by_clipping(self) -> bool:
-        """Whether values outside of the range cause more than half of the error."""
+        """Whether the clipped values cause most of the error."""
         rest = self.unclipped_sqnr_db
         return rest is not None and rest - self.sqnr_db > _CLIPPING_DB
+
+    @property
+    def clipping(self) -> str:
+        """The explanation if many values clip or cause most of the error, else ""."""
+        is_many = self.clipped > _CLIPPED_MANY * self.values
+        ranges = self.value_range, self.float_range
+        if None in ranges or not (is_many or self.loses_by_clipping):
+            return ""
+        calibrated, floats = (
+            f"{ends[0]:.3g} to {ends[1]:.3g}" for ends in ranges if ends
+        )
+        text = (
+            f"{self.clipped_share} of the values clip: the float model's, {floats}, "
+            f"are outside of the calibrated range, {calibrated}."
+        )
+        if self.loses_by_clipping:
+            text += (
+                f" Without them the SQNR is {self.unclipped_sqnr_db:.1f} dB instead of "
+                f"{self.sqnr_db:.1f} dB."
+            )
+        return text
 
 
 def format_share(count: int, total: int) -> str:
@@ -64,22 +86,10 @@ def format_share(count: int, total: int) -> str:
     return f"{share:.1f} %" if share >= 0.1 else "less than 0.1 %"
 
 
-def describe_clipping(layers: Sequence[LayerAccuracy]) -> tuple[str, ...]:
-    """Return a sentence for each of the worst layers that lose by clipping."""
-    found = [layer for layer in layers if layer.loses_by_clipping]
-    texts: list[str] = []
-    for layer in found[:_CLIPPING_LAYERS]:
-        assert layer.value_range is not None  # as values clip
-        assert layer.float_range is not None
-        low, high = layer.value_range
-        least, most = layer.float_range
-        texts.append(
-            f"{layer.name}: {layer.clipped_share} of the values clip. The float "
-            f"model's, {least:.3g} to {most:.3g}, are outside of the calibrated range, "
-            f"{low:.3g} to {high:.3g}. Without them the SQNR is "
-            f"{layer.unclipped_sqnr_db:.1f} dB instead of {layer.sqnr_db:.1f} dB."
-        )
-    return tuple(texts)
+def describe_clipping(layers: Sequence[LayerAccuracy]) -> tuple[tuple[str, str], ...]:
+    """Return the names and explanations of the worst layers with clipped values."""
+    found = [(layer.name, layer.clipping) for layer in layers if layer.clipping]
+    return tuple(found[:_CLIPPING_LAYERS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +159,8 @@ class Evaluation:
         return any(layer.clipped for layer in self.layers)
 
     @property
-    def clipping(self) -> tuple[str, ...]:
-        """Sentences about the layers that lose by clipping."""
+    def clipping(self) -> tuple[tuple[str, str], ...]:
+        """The names and explanations of the worst layers with clipped values."""
         return describe_clipping(self.layers)
 
     @property

@@ -118,7 +118,9 @@ class ModelSession(Closeable):
         rounding = half_rounding(self.compiled.module)
         name = self.compiled.module.name
         batch = sample_batches.make_batch(arrays, io.inputs, name, rounding)
-        for warning in batch.warnings:
+        for warning in sample_batches.with_float_warnings(
+            batch, self.compiled
+        ).warnings:
             log.warning(warning)
         return sample_batches.stack_outputs(self.run_all(batch.samples), batch)
 

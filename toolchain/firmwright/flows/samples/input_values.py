@@ -5,8 +5,8 @@ the zero point and saturated, as TFLite's QUANTIZE and ONNX's QuantizeLinear do.
 Integers must fit in the input's type. Nothing else is converted.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -15,6 +15,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.evaluate import numerics_of
+from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.report.evaluation import format_share
 
@@ -171,6 +172,52 @@ def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str
     if remark:
         warnings.append(remark)
     return tuple(warnings)
+
+
+def describe_float_inputs(
+    module: IRModule, samples: Sequence[Mapping[str, Array]]
+) -> tuple[str, ...]:
+    """Return warnings about float inputs that the imported model quantizes first."""
+    warnings: list[str] = []
+    graph = module.entry
+    types = _quantized_inputs(graph) if isinstance(graph, Function) else {}
+    for name, type_ in types.items():
+        tensor, quantization = IoTensor(name, name, type_), type_.quantization
+        uses: list[LevelUse] = []
+        for sample in samples:
+            reals = sample[name][~np.isnan(sample[name])]
+            if quantization is not None and reals.size:
+                rounding = HalfRounding.TO_EVEN
+                uses.append(_quantized(reals, tensor, quantization, rounding, "")[1])
+        warnings += describe_use(tensor, uses)
+    return tuple(warnings)
+
+
+_VIEWS = frozenset({"reshape", "transpose"})
+
+
+def _quantized_inputs(graph: Function) -> dict[str, TensorType]:
+    """Return the float inputs whose only use is one quantization, with its type."""
+    found: dict[str, TensorType] = {}
+    for param in graph.params:
+        if not param.type.dtype.is_float:
+            continue
+        names, types = {param.name}, set[TensorType]()
+        for call in graph.body:
+            if not names.isdisjoint(value.name for value in call.variables):
+                (result, *_) = call.outputs
+                if call.op in _VIEWS:
+                    names.add(result.name)
+                elif len(call.variables) == 1:
+                    types.add(replace(result.type, shape=param.type.shape))
+                else:
+                    types.add(param.type)
+        if len(types) == 1:
+            (type_,) = types
+            quantization = type_.quantization
+            if quantization is not None and not quantization.per_channel:
+                found[param.name] = type_
+    return found
 
 
 def _combined(uses: Sequence[LevelUse]) -> LevelUse:

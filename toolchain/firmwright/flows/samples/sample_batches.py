@@ -25,6 +25,7 @@ from firmwright.flows.model.model import write_file
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     convert_values,
+    describe_float_inputs,
     describe_use,
     half_rounding,
 )
@@ -121,6 +122,12 @@ def make_batch(
         converted[tensor.name] = values
         warnings += describe_use(tensor, [use])
     return replace(_split(converted, tensors, where), warnings=tuple(warnings))
+
+
+def with_float_warnings(batch: SampleBatch, compiled: Compilation) -> SampleBatch:
+    """Add the warnings about float inputs that the model quantizes."""
+    found = describe_float_inputs(compiled.imported, batch.samples)
+    return replace(batch, warnings=(*batch.warnings, *found))
 
 
 def make_expected_batch(
@@ -249,7 +256,9 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     """Read the arrays of an .npz file, or a .wav file as consecutive inputs."""
     inputs = compiled.module.io.inputs
     if Path(path).suffix.lower() != ".wav":
-        return make_batch(read_npz(path), inputs, path, half_rounding(compiled.module))
+        rounding = half_rounding(compiled.module)
+        batch = make_batch(read_npz(path), inputs, path, rounding)
+        return with_float_warnings(batch, compiled)
     types = [tensor.type.dtype for tensor in inputs]
     if types != [INT16] or not _has_front_end(compiled):
         kinds: list[str] = []

@@ -17,7 +17,10 @@ from firmwright.base.errors import UsageError
 from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.model.model import Model, load_model, model_inputs, model_outputs
 from firmwright.flows.model.model_inspection import inspect_module
-from firmwright.flows.samples.input_values import half_rounding
+from firmwright.flows.samples.input_values import (
+    describe_float_inputs,
+    half_rounding,
+)
 from firmwright.flows.samples.labeled_data import (
     Dataset,
     convert_samples,
@@ -113,7 +116,7 @@ def evaluate(
         mismatches=mismatches,
         compared=len(chosen),
         layers=layers,
-        warnings=warnings,
+        warnings=(*warnings, *describe_float_inputs(compiled.imported, own)),
         confusions=_confusions(runs, task),
         changed=_changed(runs, task, dataset),
     )

@@ -118,12 +118,14 @@ def _gelu(graph: _Graph) -> Iterator[Members]:
             continue
         plus_one = graph.reader(node, "Add")
         product = plus_one and graph.reader(plus_one, "Mul")
+        if product and len(graph.variables(product)) == 1:  # the half
+            product = graph.reader(product, "Mul")
         argument = graph.operand(node, "Div", "Mul")
         if not (plus_one and product and argument):
             continue
         if len(graph.variables(plus_one)) != 1:
             continue
-        for x in _gelu_operands(graph, node, plus_one, product):
+        for x in _gelu_operands(graph, node, product):
             members = graph.between(x, product)
             if node in members:
                 last = graph.reader(product, "Mul")
@@ -132,12 +134,10 @@ def _gelu(graph: _Graph) -> Iterator[Members]:
 
 
 def _gelu_operands(
-    graph: _Graph, node: PreparedNode, plus_one: PreparedNode, product: PreparedNode
+    graph: _Graph, node: PreparedNode, product: PreparedNode
 ) -> Iterator[str]:
-    """Yield the value x of a GELU: the product's other operand, or what it halves."""
+    """Yield the value x of a GELU: an operand of the product, or what it halves."""
     for name in graph.variables(product):
-        if name == plus_one.result:
-            continue
         half = graph.made_by(name, "Mul")
         names = [name] if half is None else [name, *graph.variables(half)]
         for x in names:

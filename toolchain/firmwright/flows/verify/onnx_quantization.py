@@ -103,11 +103,13 @@ def _in_floats(
     module: IRModule, nodes: Sequence[onnx_quantizer.PreparedNode]
 ) -> tuple[FloatResult, ...]:
     """Return the results that are still computed with floats, in the model's order."""
+    # An integer operator of several calls, such as a softmax, may use floats inside.
+    last_calls = {call.span.tensor: call for call in module.entry_graph.body}
     names: set[str] = set()
-    for call in module.entry_graph.body:
+    for name, call in last_calls.items():
         has_floats = any(output.type.dtype.is_float for output in call.outputs)
         if has_floats and call.op != "dequantize":
-            names.add(call.span.tensor.removesuffix(UNROUNDED))
+            names.add(name.removesuffix(UNROUNDED))
     remedies = find_remedies(nodes, {tensor.name for tensor in module.io.inputs})
     results: list[FloatResult] = []
     for node in nodes:
