@@ -25,8 +25,7 @@ from typing import Any
 
 import pytest
 
-from firmwright.boards import list_boards, load_board
-from firmwright.boards.load import list_chips
+from firmwright.boards import list_boards, list_chips, load_board
 from firmwright.cli.main import main
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule

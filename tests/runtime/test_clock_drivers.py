@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.boards import Board, list_boards, load_board
-from firmwright.boards.load import list_chips, load_chip
+from firmwright.boards import Board, list_boards, list_chips, load_board, load_chip
 from firmwright.build.linker_script import format_board_header
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ import pytest
 
 from firmwright.base.errors import BoardError, UsageError
 from firmwright.base.resources import boards_dir
-from firmwright.boards import list_boards, load_board
-from firmwright.boards.load import list_chips, load_chip
+from firmwright.boards import list_boards, list_chips, load_board, load_chip
 from firmwright.boards.new_board import RTT_BYTES, board_of_chip
 from firmwright.build.linker_script import format_board_header, format_linker_script
 from firmwright.build.project_files import project_files

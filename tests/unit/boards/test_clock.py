@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from firmwright.boards import Clock, list_boards, load_board
+from firmwright.boards import Clock, list_boards, list_chips, load_board
 from firmwright.boards.clock_trees import CLOCK_TREES
-from firmwright.boards.load import list_chips
 
 MHZ = 1_000_000
 CRYSTALS = (

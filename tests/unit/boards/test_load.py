@@ -8,8 +8,7 @@ import pytest
 from firmwright.base.errors import BoardError, BoardFileError, UsageError
 from firmwright.base.resources import boards_dir
 from firmwright.base.trust import TRUST_VARIABLE
-from firmwright.boards import list_boards, load, load_board
-from firmwright.boards.load import list_chips
+from firmwright.boards import list_boards, list_chips, load, load_board
 from firmwright.boards.new_board import copy_board
 from firmwright.cli.main import main
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
-from firmwright.boards.load import load_chip
+from firmwright.boards import load_chip
 from firmwright.device.serial_port import SerialPortInfo, find_serial_port
 from firmwright.device.transport_selection import open_transport
 

@@ -1,7 +1,7 @@
 """Board descriptions: the TOML files under `boards/`, checked and immutable."""
 
 from firmwright.boards.clock import Clock
-from firmwright.boards.load import list_boards, load_board
+from firmwright.boards.load import list_boards, list_chips, load_board, load_chip
 from firmwright.boards.memory import MemoryRegion
 from firmwright.boards.peripherals import Console, PerformanceCounter
 from firmwright.boards.schema import Board, Compiler, Limits, RunConfig
@@ -16,5 +16,7 @@ __all__ = [
     "PerformanceCounter",
     "RunConfig",
     "list_boards",
+    "list_chips",
     "load_board",
+    "load_chip",
 ]

@@ -140,7 +140,10 @@ def load_chip(part: str, extra_dirs: Sequence[Path] = ()) -> Board:
     if name and (table := _chip_table(name, directories)).has("description"):
         return read_board(table, name)
     near = _similar(wanted, [chip.name for chip in list_chips(extra_dirs)])
-    hint = f"{near}; `firmwright boards --chips` lists all of them."
+    hint = (
+        f"{near}; `firmwright boards --chips` lists all of them. For another chip of "
+        "such a family, override [[memory]] in the board file."
+    )
     raise BoardError(f"there is no chip called {part!r}.", hint=hint)
 
 

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
-from firmwright.boards import Board, list_boards, load_board
-from firmwright.boards.load import BOARD_FILE, list_chips
+from firmwright.boards import Board, list_boards, list_chips, load_board
+from firmwright.boards.load import BOARD_FILE
 from firmwright.boards.new_board import board_of_chip, copy_board
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
