@@ -93,6 +93,12 @@ def test_blocks_with_an_edge_around_have_no_crossings():
             assert (a - c) * (b - d) >= 0
 
 
+@pytest.mark.parametrize("blocks", [3, 60])
+def test_long_networks_do_not_drift_sideways(blocks: int):
+    layout = lay_out_graph(3 * blocks + 1, residual(blocks))
+    assert layout.width < 3 * STYLE.node_width
+
+
 def test_the_same_graph_has_the_same_layout():
     edges = random_graph(7, 80)
     assert lay_out_graph(80, edges) == lay_out_graph(80, edges)

@@ -173,17 +173,24 @@ def write_page(name: str, folder: Path) -> Path:
 def test_page_has_no_problem_at_any_width(
     name: str, scheme: Scheme, pages: Pages, tmp_path: Path
 ):
-    file = write_page(name, tmp_path)
-    with pages.open(file, width=DESKTOP, scheme=scheme) as opened:
-        assert opened.problems() == []
-        for width in (1100, TABLET, PHONE):
+    """The slow axe-core sees dark pages on the desktop, and light ones on the phone."""
+    file, last = write_page(name, tmp_path), DESKTOP if scheme == "dark" else PHONE
+    with pages.open(file, scheme=scheme) as opened:
+        for width in (DESKTOP, 1100, TABLET, PHONE, last):
             opened.page.set_viewport_size({"width": width, "height": 900})
             assert opened.overflow() == []
         assert opened.problems() == []
 
 
-@pytest.mark.parametrize("width", [DESKTOP, PHONE])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("report", DESKTOP),
+        ("report", PHONE),
+        ("evaluation", PHONE),
+        ("census", DESKTOP),
+    ],
+)
 def test_each_control_is_reached_by_the_keyboard(
     name: str, width: int, pages: Pages, tmp_path: Path
 ):

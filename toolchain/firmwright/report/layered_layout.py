@@ -15,7 +15,11 @@ from statistics import fmean, median
 ORDER_SWEEPS = 12
 PLACE_SWEEPS = 16
 BEND_WEIGHT = 6.0
-"""How much more than a node a bend is drawn to its neighbors: edges are straight."""
+"""How much more than other items two bends are drawn together: edges are straight.
+
+A bend beside a node is not: both move as far, so that a chain with edges around parts
+of it stays where it is.
+"""
 
 Point = tuple[float, float]
 
@@ -199,10 +203,10 @@ class _LayeredGraph:
             neighbors: list[int] = []
             for side in sides:
                 neighbors += side.get(item, ())
-            is_bend = item >= node_count
+            is_inner = item >= node_count <= max(neighbors, default=0)
             wish = fmean(xs[other] for other in neighbors) if neighbors else xs[item]
             wished.append(wish - offset)
-            weight = BEND_WEIGHT if is_bend else 1.0
+            weight = BEND_WEIGHT if is_inner else 1.0
             weights.append(weight if neighbors else weight / BEND_WEIGHT)
         fitted = _fit_increasing(wished, weights)
         for item, offset, value in zip(row, offsets, fitted, strict=True):
