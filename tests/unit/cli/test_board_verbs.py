@@ -39,6 +39,7 @@ pool = "sram"
     said = fw("boards", "check", file)
     assert "only built" in said.out
     assert "400,000,000 Hz from 64,000,000 Hz" in said.out
+    assert "wait states unknown" in said.out
     listed = fw("boards", "--boards-dir", tmp_path, "--json").json["boards"]
     assert "mine" in {board["name"] for board in listed}
     where = ("--board", "mine", "--boards-dir", tmp_path)
@@ -52,6 +53,26 @@ pool = "sram"
     assert said.status == 2
     assert "does not configure 'uf2'" in said.err
     assert fw("flash", digits_path).status == 2
+
+
+def test_a_new_board_of_a_chip_is_checked_and_listed(fw, tmp_path: Path):
+    listed = fw("boards", "--chips", "--json").json["chips"]
+    (chip,) = [entry for entry in listed if entry["name"] == "imxrt1060"]
+    assert chip["clock_max_hz"] == 600_000_000
+    assert "FlexSPI" in chip["export_only"]
+    assert "export only" in fw("boards", "--chips").out
+    made = fw("boards", "new", "own", "--chip", "MIMXRT1062", "-o", tmp_path)
+    assert made.status == 2
+    assert "imxrt1060" in made.err
+    made = fw("boards", "new", "own", "--chip", "imxrt1060", "-o", tmp_path)
+    assert f"firmwright boards check {tmp_path}" in made.out
+    file = tmp_path / "own" / "board.toml"
+    checked = fw("boards", "check", file, "--json").json
+    assert checked["modeled_hz"] == 600_000_000
+    assert checked["wait_states"] is None
+    assert "no firmware can be built: the boot ROM" in fw("boards", "check", file).out
+    both = fw("boards", "new", "x", "--chip", "rp2040", "--from", "rpi-pico")
+    assert both.status == 2
 
 
 def test_check_refuses_an_invalid_board_file(fw, tmp_path: Path):

@@ -115,6 +115,8 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
         **_board_to_json(board),
         "port": port,
         "clock_hz": board.run_hz,
+        "modeled_hz": board.modeled_hz,
+        "wait_states": None if board.is_host else board.flash.wait_states,
         "clock_settings": {} if board.clock is None else dict(board.clock.settings),
         "pools": pools,
     }
@@ -139,6 +141,7 @@ def _format_board(board: Board, port: PortCheck) -> str:
         ("core", board.core),
         ("validation", _evidence(board)),
         ("clock", speed),
+        ("flash timing", _format_flash_timing(board)),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"),
         ("pools", ", ".join(pools)),
         ("flash runners", runners),
@@ -152,6 +155,14 @@ def _format_board(board: Board, port: PortCheck) -> str:
         regions.append((region.name, region.kind, start, region.size_bytes))
     table = format_table(["region", "kind", "start", "bytes"], regions)
     return f"{format_pairs(rows)}\n\n{table}"
+
+
+def _format_flash_timing(board: Board) -> str:
+    if board.is_host:
+        return "–"
+    if board.flash.wait_states is None:
+        return "wait states unknown, so that modeled times lack them"
+    return f"{board.flash.wait_states} wait states at {board.modeled_hz:,} Hz"
 
 
 def _format_port(port: PortCheck) -> str:
