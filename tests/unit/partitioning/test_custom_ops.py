@@ -201,9 +201,11 @@ def test_an_operator_of_onnx_itself_can_be_a_custom_one(
     assert main(words) == 2
     said = " ".join(capfd.readouterr().err.split())
     assert (
-        'node 0 (gridsample0_0) "warp": this operator is not supported; Resize' in said
+        'node 0 (gridsample0_0) "warp": this operator is not supported; if its' in said
     )
     assert "docs/reference/custom-operators.md" in said
+    assert main(["inspect", str(tmp_path / "net.onnx")]) == 0
+    assert "docs/reference/custom-operators.md" in capfd.readouterr().out
     assert main([*words, "--custom-op", str(tmp_path / "warp.py")]) == 0
 
 

@@ -85,6 +85,9 @@ def format_summary(inspection: Inspection) -> str:
             unsupported.append((item.op, item.where, item.why))
         table = format_table(["operator", "where", "reason"], unsupported)
         parts.append(f"Not supported:\n{table}")
+        hint = UnsupportedError(inspection.unsupported).hint
+        if hint:
+            parts.append(format_pairs([("Try:", hint)]))
     return "\n\n".join(parts)
 
 
