@@ -26,6 +26,11 @@ from typing import Any
 import pytest
 
 from firmwright.boards import list_boards, list_chips, load_board
+from firmwright.boards.peripherals import (
+    CONSOLE_KEYS,
+    CONSOLE_KEYS_WITH_GPIO,
+    CONSOLES,
+)
 from firmwright.cli.main import main
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -323,6 +328,19 @@ def test_the_page_of_boards_lists_every_board() -> None:
         r"^- `([\w-]+)`", after_marker(page, "list: boards"), re.MULTILINE
     )
     assert boards == sorted(board.name for board in list_boards())
+
+
+def test_the_page_of_boards_lists_the_keys_of_each_console() -> None:
+    rows = after_marker(ROOT / "boards" / "README.md", "list: console keys")
+    found: dict[str, set[str]] = {}
+    for row in re.findall(r"^\| (`.*?) \|(.*)\|$", rows, re.MULTILINE):
+        for driver in re.findall(r"`(\w+)`", row[0]):
+            found[driver] = set(re.findall(r"`(\w+)`", row[1]))
+    drivers = {driver for names in CONSOLES.values() for driver in names}
+    expected = {driver: set(CONSOLE_KEYS.get(driver, ())) for driver in drivers}
+    for driver, keys in CONSOLE_KEYS_WITH_GPIO.items():
+        expected[driver] |= {"gpio", *keys}
+    assert found == expected
 
 
 def chip_table() -> str:

@@ -105,6 +105,18 @@ def u5(source_hz: int, hz: int, v: Values) -> int:
     return vco_hz // v["PLL_R"]
 
 
+def h5(source_hz: int, hz: int, v: Values) -> int:
+    compared_hz = source_hz / v["PLL_M"]
+    low_mhz, high_mhz = {1: (2, 4), 2: (4, 8), 3: (8, 16)}[v["PLL_RANGE"]]
+    assert low_mhz * MHZ <= compared_hz <= high_mhz * MHZ
+    vco_hz = source_hz * v["PLL_N"] // v["PLL_M"]
+    assert 128 * MHZ <= vco_hz <= 560 * MHZ
+    assert v["PLL_P"] % 2 == 0
+    assert hz <= [42, 84, 126, 168, 210, 250][v["FLASH_WAITS"]] * MHZ
+    assert hz <= [84, 168, 250][v["FLASH_DELAY"]] * MHZ
+    return vco_hz // v["PLL_P"]
+
+
 def h7(
     waits_mhz: list[int], delays_mhz: list[int]
 ) -> Callable[[int, int, Values], int]:
@@ -166,6 +178,7 @@ FORMULAS: dict[str, Callable[[int, int, Values], int]] = {
     "stm32f746": f4(216 * MHZ, 54 * MHZ, 180 * MHZ),
     "stm32g0": g0(64, 24),
     "stm32g4": l4(2.66, 127, 96, (150, 30), (170, 34)),
+    "stm32h5": h5,
     "stm32h723": h7([67, 133, 200], [67, 133, 200]),
     "stm32h743": h7([70, 140, 210], [70, 185, 210]),
     "stm32l4": l4(4, 86, 64, (80, 16), (0, 0)),

@@ -245,6 +245,21 @@ def _stm32u575(source_hz: int, hz: int) -> Settings:
     )
 
 
+def _stm32h5(source_hz: int, hz: int) -> Settings:
+    """Return the settings; PLL_RANGE tells the class of the comparison frequency."""
+    pll = Pll(range(1, 64), range(4, 513), range(2, 129, 2), (2, 16), (128, 560))
+    m, n, p = pll.solve(source_hz, hz)
+    compared_hz = source_hz // m
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
+        ("PLL_RANGE", 1 + (compared_hz >= 4 * _MHZ) + (compared_hz >= 8 * _MHZ)),
+        ("FLASH_WAITS", _waits(hz, 42 * _MHZ)),
+        ("FLASH_DELAY", _waits(hz, 84 * _MHZ)),
+    )
+
+
 def _stm32h7(
     source_hz: int, hz: int, *, step_hz: int, delays_hz: tuple[int, ...]
 ) -> Settings:
@@ -381,6 +396,8 @@ CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = {
         "stm32g0": _STM32G0.tree(64),
         # voltage range 1: RM0440, 7.4.4 and 3.3.3
         "stm32g4": _stm32l4_tree(_STM32G4_PLL, 170, 150, (30, 34)),
+        # voltage scale 0: RM0481, chapter 11 and table 37
+        "stm32h5": ClockTree("stm32h5", _stm32h5, (16, 250), internal_hz=32 * _MHZ),
         # voltage scale 1: RM0468, 8.5.5 and table 16
         "stm32h723": ClockTree("stm32h7", _STM32H723, (50, 400), internal_hz=64 * _MHZ),
         # voltage scale 1: RM0433, 8.5.5 and 4.3.8
