@@ -34,8 +34,8 @@ def predicted(module: IRModule) -> int:
     """Predict a lowered module's instructions, also of rows that segments move."""
     total, main = 0, module.entry
     assert isinstance(main, tir.PrimFunc)
-    for (_, callee), times in count_kernel_calls(main.body).items():
-        kernel = module.functions[callee]
+    for call, times in count_kernel_calls(main.body).items():
+        kernel = module.functions[call.callee]
         assert isinstance(kernel, tir.PrimFunc)
         weights = cost_weights_for(module.targets["cpu"])
         total += times * estimate_cost(kernel, INTRINSICS, weights).instructions

@@ -10,6 +10,7 @@ from firmwright.base.errors import InternalError
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.predict.cost_prediction import (
+    KernelCall,
     count_kernel_calls,
     predict_instructions,
 )
@@ -34,13 +35,20 @@ def test_calls_in_loops_are_counted_per_iteration():
     main = tir.Seq(
         (tir.For(STEP, number(0), number(9), body), tir.PrimFuncCall("b", (), op=2))
     )
-    assert count_kernel_calls(main) == {(0, "a"): 9, (1, "b"): 4, (2, "b"): 1}
+    assert count_kernel_calls(main) == {
+        KernelCall(0, "a"): 9,
+        KernelCall(1, "b"): 4,
+        KernelCall(2, "b"): 1,
+    }
 
 
 def test_both_branches_and_one_iteration_count_if_the_data_decide():
     data = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (number(0),))
     a, b = (tir.PrimFuncCall(name, (), op=op) for op, name in enumerate("ab"))
-    assert count_kernel_calls(tir.If(data, a, b)) == {(0, "a"): 1, (1, "b"): 1}
+    assert count_kernel_calls(tir.If(data, a, b)) == {
+        KernelCall(0, "a"): 1,
+        KernelCall(1, "b"): 1,
+    }
     with pytest.raises(InternalError, match="control flow of an AOT main depends"):
         count_kernel_calls(tir.For(STEP, number(0), data, a))
 

@@ -100,6 +100,8 @@ class Board:
     name: str
     description: str
     validation: Validation
+    soc: str = ""
+    """The file of the chip in `boards/soc`, without its suffix; "" without one."""
     core: Annotated[str, TomlKey(choices=CORES)]
     port: Annotated[str, TomlKey(choices=tuple(peripherals.CONSOLES))]
     toolchain: str
@@ -168,6 +170,11 @@ class Board:
     @property
     def is_host(self) -> bool:
         return self.port == "host"
+
+    @property
+    def chip(self) -> str:
+        """The name of the chip as its manufacturer writes it, or that of the board."""
+        return self.soc.upper().replace("_", " ") or self.name
 
     @property
     def run_hz(self) -> int:

@@ -11,7 +11,6 @@ from pathlib import Path
 from firmwright.cli.model_argument import model_overrides
 from firmwright.flows.model.earlier_program import options_of_program, read_program
 from firmwright.flows.model.given_options import OptionValues, to_option_values
-from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.partition_methods import (
     PartitionChoice,
@@ -19,6 +18,7 @@ from firmwright.flows.model.partition_methods import (
     partition_model,
 )
 from firmwright.flows.model.tuning_log import read_tuning
+from firmwright.flows.predict.remedies import compile_or_advise
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options
 

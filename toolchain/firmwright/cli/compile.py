@@ -22,9 +22,9 @@ from firmwright.flows.model.compilation import (
     pass_names,
     verify_after_pass,
 )
-from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import save_module
 from firmwright.flows.predict.pareto_rows import pareto_rows
+from firmwright.flows.predict.remedies import compile_or_advise
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
 from firmwright.partitioning.per_target_passes import PassTimer

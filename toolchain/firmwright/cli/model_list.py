@@ -7,7 +7,7 @@ from pathlib import Path
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.flows.model.compilation import PassObserver
-from firmwright.flows.model.memory_advice import compile_or_advise
+from firmwright.flows.predict.remedies import compile_or_advise
 from firmwright.pipeline import Compilation
 
 

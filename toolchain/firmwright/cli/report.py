@@ -15,9 +15,9 @@ from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.build_report import build_report, read_report
-from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import write_file
 from firmwright.flows.predict.program_front import find_program_front
+from firmwright.flows.predict.remedies import compile_or_advise
 from firmwright.flows.verify.output_check import (
     SAMPLES,
     check_generated_samples,

@@ -14,9 +14,11 @@ from firmwright.base.package_modules import export_on_use
 if TYPE_CHECKING:
     from firmwright.pipeline.compilation import Bundle as Bundle
     from firmwright.pipeline.compilation import Compilation as Compilation
+    from firmwright.pipeline.compilation import LoweredProgram as LoweredProgram
     from firmwright.pipeline.compilation import bundle as bundle
     from firmwright.pipeline.compilation import compile_model as compile_model
     from firmwright.pipeline.compilation import emit_compilation as emit_compilation
+    from firmwright.pipeline.compilation import lower_program as lower_program
     from firmwright.pipeline.configuration import configure_module as configure_module
     from firmwright.pipeline.model_loading import complete_model as complete_model
     from firmwright.pipeline.model_loading import load_module as load_module
@@ -36,9 +38,11 @@ __getattr__ = export_on_use(
         "compilation": [
             "Bundle",
             "Compilation",
+            "LoweredProgram",
             "bundle",
             "compile_model",
             "emit_compilation",
+            "lower_program",
         ],
         "configuration": ["configure_module"],
         "model_loading": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, UsageError
@@ -27,6 +28,7 @@ from firmwright.compilation_summary import (
     CompilationSummary,
     CompilerSummary,
 )
+from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_code, record_selection
@@ -54,6 +56,7 @@ from firmwright.partitioning.target_resolution import (
     with_new_files,
 )
 from firmwright.pipeline.configuration import configure_module, make_emit_options
+from firmwright.pipeline.interface_bound import check_interface_fits
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import SELECTION_PASS, remaining_passes
 from firmwright.pipeline.program_update import check_code, check_same_options
@@ -64,27 +67,41 @@ from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
 PassObserver = Callable[[str, IRModule], None]
 _CALLS_MAX = 500
 """Calls of a network that is compiled on the usual stack."""
+_LAST_PRICED_PASS = "compress-weights"
+"""The last pass after which kernels are those that the cost model prices."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """The result of a compilation: module, sources, metadata, board and options.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredProgram:
+    """A module after all passes, before any C is written.
 
     `imported` is the module before the first pass, with target, pools and options set.
-    `source` holds the bytes of the model file, if any, for the reference runtime.
-    `firmware_main` is the main program of a firmware without the serial link. `record`
-    has the choices, with which new weights can be compiled to the same code.
+    `selected` has the selected kernels as the cost model prices them: before passes
+    merge and rewrite them. `record` has the choices, with which new weights can be
+    compiled to the same code.
     """
 
     module: IRModule
     imported: IRModule
+    selected: IRModule
     board: Board
+    options: Options
+    record: ProgramRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation(LoweredProgram):
+    """The result of a compilation: a lowered program with its sources and metadata.
+
+    `source` holds the bytes of the model file, if any, for the reference runtime.
+    `firmware_main` is the main program of a firmware without the serial link.
+    """
+
     tree: SourceTree
     summary: CompilationSummary
-    options: Options
     source: bytes | None = None
     firmware_main: FirmwareMain | None = None
-    record: ProgramRecord | None = None
 
     @property
     def metadata(self) -> JsonObject:
@@ -167,13 +184,26 @@ def compile_model(
     stopwatch: PassTimer | None = None,
 ) -> Compilation:
     """Compile `model` for a board; `watch` gets the module after every pass."""
-    model.require_trust()
-    raise_recursion_limit()
 
     def run() -> Compilation:
         decided = _with_choices_for_all_weights(model, options)
-        return _compile(model, decided, source, watch, stopwatch)
+        return emit_compilation(_lower(model, decided, watch, stopwatch), source)
 
+    return _with_enough_stack(model, run)
+
+
+def lower_program(model: IRModule, options: Options) -> LoweredProgram:
+    """Run all passes on `model`; raise as `compile_model` does."""
+
+    def run() -> LoweredProgram:
+        return _lower(model, _with_choices_for_all_weights(model, options))
+
+    return _with_enough_stack(model, run)
+
+
+def _with_enough_stack(model: IRModule, run: Callable[[], T]) -> T:
+    model.require_trust()
+    raise_recursion_limit()
     return call_with_stack(run) if _is_large(model) else run()
 
 
@@ -187,21 +217,25 @@ def _is_large(module: IRModule) -> bool:
     return len(module.functions) > _CALLS_MAX
 
 
-def _compile(
+def _lower(
     model: IRModule,
     options: Options,
-    source: bytes | None,
-    watch: PassObserver | None,
-    stopwatch: PassTimer | None,
-) -> Compilation:
+    watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None,
+) -> LoweredProgram:
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
     if options.update_of is not None:
         check_same_options(
             options.update_of, _resolved(options, module, board), board.name
         )
+    check_interface_fits(module)
     record: ProgramRecord | None = None
+    selected: IRModule | None = None
     for step in remaining_passes(module, options, stopwatch):
+        is_lowered = isinstance(module.entry, tir.PrimFunc)
+        if selected is None and is_lowered and step.name != _LAST_PRICED_PASS:
+            selected = module
         before, module = module, step(module).with_stage(step.stage)
         if step.name == SELECTION_PASS:
             record = record_selection(before, module)
@@ -211,7 +245,14 @@ def _compile(
         check_code(options.update_of, module)
     if record is not None:
         record = replace(record, code=digest_code(module))
-    return emit_compilation(module, imported, board, options, source, record)
+    return LoweredProgram(
+        module=module,
+        imported=imported,
+        selected=selected or module,
+        board=board,
+        options=options,
+        record=record,
+    )
 
 
 def _resolved(options: Options, module: IRModule, board: Board) -> Options:
@@ -233,7 +274,7 @@ def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
     ):
         return options
     stand_in = with_stand_ins(model, StandIn.FULL_RANGE)
-    chosen = _compile(stand_in, options, None, None, None)
+    chosen = emit_compilation(_lower(stand_in, options), None)
     return replace(options, update_of=record_of(chosen))
 
 
@@ -249,14 +290,9 @@ def record_of(compiled: Compilation) -> ProgramRecord | None:
     )
 
 
-def emit_compilation(
-    module: IRModule,
-    imported: IRModule,
-    board: Board,
-    options: Options,
-    source: bytes | None,
-    record: ProgramRecord | None = None,
-) -> Compilation:
+def emit_compilation(program: LoweredProgram, source: bytes | None) -> Compilation:
+    """Write the C sources and the metadata of a program."""
+    module, board, options = program.module, program.board, program.options
     intrinsics = collect_intrinsics(module, INTRINSICS)
     verify_module(module, op_table(), intrinsics)
     with_files = add_library_files(module)
@@ -273,9 +309,16 @@ def emit_compilation(
         ),
         options=serialize_options(resolved),
     )
-    tree = tree.merged(_metadata_file(summary, tree))
     return Compilation(
-        module, imported, board, tree, summary, options, source, record=record
+        module=module,
+        imported=program.imported,
+        selected=program.selected,
+        board=board,
+        options=options,
+        record=program.record,
+        tree=tree.merged(_metadata_file(summary, tree)),
+        summary=summary,
+        source=source,
     )
 
 
@@ -306,10 +349,8 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         order, shared = joint.order, joint.plan
         planned: list[Compilation] = []
         for part, module in zip(parts, joint.modules, strict=True):
-            emitted = emit_compilation(
-                module, part.imported, part.board, part.options, part.source
-            )
-            planned.append(emitted)
+            joined = replace(part, module=module, record=None)
+            planned.append(emit_compilation(joined, part.source))
         parts = planned
     inline_asm = all(part.options.inline_asm for part in parts)
     steps = any(part.options.emit_step_api for part in parts)

@@ -1,5 +1,6 @@
 """Weights of the cost model: instructions, cycles and code bytes (cost_weights.txt)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from firmwright.base.text_sections import read_sections
@@ -13,6 +14,7 @@ _CALL_BYTES = 8.0
 """Code bytes of a call of a float routine."""
 _FPU_CODE_BYTES = 4.0
 _RISCV_REGISTERS = 20
+_ACCESSES = ("load", "store", "accessed")
 _THUMB1_REGISTERS = 5
 """Registers besides operands; only eight of sixteen do arithmetic or addressing."""
 
@@ -42,19 +44,48 @@ def _weights(
     soft = _SOFT_FLOAT.get(family, {})
     timed = _SAME_CYCLES.get(mcpu, mcpu)
     cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, soft)} if timed in _WORK else {}
-    code_bytes = {**_CODE_BYTES[family], **dict.fromkeys(soft, _CALL_BYTES)}
-    return CostWeights(name, {**_WORK[family], **soft}, cycles, code_bytes, registers)
+    instructions = {**_WORK[family], **soft}
+    return CostWeights(
+        name,
+        instructions,
+        cycles,
+        code_bytes={**_CODE_BYTES[family], **dict.fromkeys(soft, _CALL_BYTES)},
+        registers=registers,
+        run_cycles=_run_cycles(mcpu, instructions, cycles),
+        stack_bytes=_STACK[family],
+    )
+
+
+def _run_cycles(
+    mcpu: str, instructions: Mapping[str, float], cycles: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the weights of a run's cycles: scaled ones, or those of instructions."""
+    factors = _RUN.get(mcpu, {})
+    if cycles:
+        scale = factors.get("scale", 1.0)
+        return {kind: scale * cost for kind, cost in cycles.items()}
+    if not factors:
+        return {}
+    weights = {kind: factors["scale"] * cost for kind, cost in instructions.items()}
+    for kind in _ACCESSES:
+        weights[kind] = weights.get(kind, factors["scale"]) + factors["access"]
+    weights["block"] = weights.get("block", factors["scale"]) + factors["block"]
+    return weights
 
 
 def _with_fpu(weights: CostWeights, column: str) -> CostWeights:
     instructions = {**weights.instructions, **_FPU[column]}
     cycles = {**weights.cycles, **_FPU["cycles"]} if weights.cycles else {}
+    run_cycles = weights.run_cycles
+    if run_cycles:
+        run_cycles = {**run_cycles, **_FPU["cycles"]}
     code_bytes = {kind: _FPU_CODE_BYTES * count for kind, count in _FPU[column].items()}
     return replace(
         weights,
         instructions=instructions,
         cycles=cycles,
         code_bytes={**weights.code_bytes, **code_bytes},
+        run_cycles=run_cycles,
     )
 
 
@@ -69,8 +100,19 @@ def _columns(text: str) -> dict[str, dict[str, float]]:
     return columns
 
 
+def _rows(text: str) -> dict[str, dict[str, float]]:
+    """Return a table by row and column."""
+    rows: dict[str, dict[str, float]] = {}
+    for name, cells in _columns(text).items():
+        for key, value in cells.items():
+            rows.setdefault(key, {})[name] = value
+    return rows
+
+
 _TEXT = read_sections(__file__, ".txt")
 _WORK = _columns(_TEXT["work"])
 _CODE_BYTES = _columns(_TEXT["code_bytes"])
 _SOFT_FLOAT = _columns(_TEXT["soft_float"])
 _FPU = _columns(_TEXT["fpu"])
+_RUN = _rows(_TEXT["run"])
+_STACK = _columns(_TEXT["stack"])

@@ -137,10 +137,11 @@ def _waiting_calls(
 ) -> dict[str, list[tuple[int, int]]]:
     """Return the operators and executions that each C function of a kernel serves."""
     waiting: dict[str, list[tuple[int, int]]] = {}
-    for (op, callee), count in count_kernel_calls(body).items():
-        kernel = compiled.module.functions[callee]
-        served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
-        waiting.setdefault(f"{compiled.c_prefix}_{served}", []).append((op, count))
+    for call, count in count_kernel_calls(body).items():
+        kernel = compiled.module.functions[call.callee]
+        served = kernel.code if isinstance(kernel, tir.PrimFunc) else call.callee
+        function = f"{compiled.c_prefix}_{served}"
+        waiting.setdefault(function, []).append((call.op, count))
     return waiting
 
 

@@ -43,12 +43,18 @@ from firmwright.flows.measure.core_timeline import (
 from firmwright.flows.samples.sample_batches import Tensors, measured_sample
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
-from firmwright.targets.core_timing import CoreTiming, core_timings
+from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.cycle_model import Executed, modeled_cycles
 from firmwright.targets.disassembly import (
     INSTRUCTION_KINDS,
     Instruction,
     InstructionKind,
+)
+from firmwright.targets.run_time import (
+    RangeOrigin,
+    RunTime,
+    core_timing_of,
+    run_time,
 )
 
 
@@ -90,31 +96,27 @@ class InstructionCounts:
     executed: tuple[tuple[InstructionCount, Instruction], ...] = ()
 
     @property
+    def time(self) -> RunTime | None:
+        """The modeled time of the run; None without a timing table or a clock."""
+        cycles = self.total.cycles
+        return None if cycles is None else run_time(cycles, self.timing_board)
+
+    @property
     def silicon_range(self) -> tuple[int, int] | None:
         """Return the cycles that measurements on chips support; None without any."""
-        timing, cycles = self.timing, self.total.cycles
-        if cycles is None or timing is None or not any(timing.silicon):
+        time = self.time
+        if time is None or time.origin is RangeOrigin.ASSUMED:
             return None
-        if self.timing_board.flash.wait_states is None:
+        if time.most_cycles is None:
             return None
-        low, high = timing.silicon
-        return round(low * cycles), round(high * cycles)
+        return time.least_cycles, time.most_cycles
 
     def describe_cycles(self) -> str:
-        """Describe the modeled cycles of the run with time and range."""
-        cycles, board = self.total.cycles, self.timing_board
+        """Describe the modeled cycles of the run, and the time."""
+        cycles = self.total.cycles
         if cycles is None:
-            return f"no timing of a {board.core} is known"
-        ms = 1e3 / (board.modeled_hz or 1)
-        note = "no range, as no measurements on silicon are known"
-        if self.silicon_range is not None:
-            low, high = self.silicon_range
-            times = f"{low * ms:.3f} to {high * ms:.3f} ms"
-            note = f"on silicon {low:,} to {high:,}, {times}"
-        elif board.flash.wait_states is None:
-            note = f"on silicon more, as the flash of {board.name} is not modeled"
-        time = f"{cycles * ms:.3f} ms at {board.modeled_hz / 1e6:g} MHz"
-        return f"{cycles:,} ({time}; {note})"
+            return f"no timing of a {self.timing_board.core} is known"
+        return f"{cycles:,}" if self.time is None else f"{cycles:,}; {self.time}"
 
     @property
     def parallel(self) -> ParallelRun | None:
@@ -300,14 +302,11 @@ def _counts(
 
 
 def _timing(board: Board) -> CoreTiming | None:
-    """Return the timing of a board's core, with the range of its own measurements."""
-    timing = core_timings().get(board.pipeline or board.core)
-    own = board.calibration
+    """Return the timing of a board's core, with its own calibration as the source."""
+    timing, own = core_timing_of(board), board.calibration
     if timing is None or own is None:
         return timing
-    source = f"{timing.source}; calibrated on {own.measured}"
-    silicon = (own.least / own.scale, own.most / own.scale)
-    return replace(timing, source=source, silicon=silicon)
+    return replace(timing, source=f"{timing.source}; calibrated on {own.measured}")
 
 
 def _share(

@@ -1,20 +1,20 @@
-"""Predicts the instruction count of each operator with the cost model.
+"""Predicts instructions and cycles of each operator with the cost model.
 
-Selection runs again, because the cost model evaluates kernels before any later pass.
 Calls in row-streaming loops count once per iteration.
 """
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.cost_model import estimate_cost
+from firmwright.ir.tir.cost_model import Cost, estimate_cost
 from firmwright.ir.tir.traversal import Node, children, walk
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.pipeline import Compilation, remaining_passes
+from firmwright.pipeline import LoweredProgram
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import cost_weights_for
 
@@ -47,66 +47,101 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
-def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
+@dataclass(frozen=True, slots=True)
+class PredictedCost:
+    """The predicted cost of an operator in one run, without stalls of memory.
+
+    `cycles` is None if the core's pipeline is not known.
+    """
+
+    instructions: int
+    cycles: int | None
+
+
+def predict_instructions(program: LoweredProgram) -> Mapping[int, int]:
     """Predict the instructions of each operator of a run."""
-    module = compiled.imported
-    for step in remaining_passes(module, compiled.options):
-        if isinstance(module.entry, tir.PrimFunc) and step.name != "compress-weights":
-            break
-        module = step(module).with_stage(step.stage)
     counts: dict[int, int] = {}
-    for op, count in predict_lowered(module).items():
+    for op, cost in predict_lowered(program.selected).items():
         if op >= 0:
-            counts[op] = count
+            counts[op] = cost.instructions
     return counts
 
 
-def predict_lowered(module: IRModule) -> Mapping[int, int]:
-    """Predict each operator's instructions; -1 is the key of rows moved in segments."""
-    main = module.aot_main
-    intrinsics = collect_intrinsics(module, INTRINSICS)
-    costs: dict[str, int] = {}
-    totals: Counter[int] = Counter()
-    for (op, callee), times in count_kernel_calls(main.body).items():
-        if callee not in costs:
-            kernel = module.kernel(callee)
-            target = module.targets.get(str(kernel.attrs.get("target", "")))
-            cost = estimate_cost(kernel, intrinsics, cost_weights_for(target))
-            costs[callee] = cost.instructions
-        totals[op] += costs[callee] * times
+def predict_lowered(module: IRModule) -> Mapping[int, PredictedCost]:
+    """Predict each operator's cost; -1 is the key of rows moved in segments."""
+    costs = kernel_costs(module)
+    totals: dict[int, PredictedCost] = {}
+    for call, times in count_kernel_calls(module.aot_main.body).items():
+        totals[call.op] = _plus(totals.get(call.op), costs[call.callee], times)
     return totals
 
 
-def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
-    """Count an AOT main's calls of each kernel.
+def kernel_costs(module: IRModule) -> Mapping[str, Cost]:
+    """Return the cost of one call of each kernel that the module's main calls."""
+    intrinsics = collect_intrinsics(module, INTRINSICS)
+    costs: dict[str, Cost] = {}
+    for call in count_kernel_calls(module.aot_main.body):
+        callee = call.callee
+        if callee not in costs:
+            kernel = module.kernel(callee)
+            target = module.targets.get(str(kernel.attrs.get("target", "")))
+            costs[callee] = estimate_cost(kernel, intrinsics, cost_weights_for(target))
+    return costs
+
+
+def _plus(before: PredictedCost | None, cost: Cost, times: int) -> PredictedCost:
+    instructions, cycles = cost.instructions * times, cost.run_cycles
+    if cycles is not None:
+        cycles *= times
+    if before is None:
+        return PredictedCost(instructions, cycles)
+    if cycles is None or before.cycles is None:
+        return PredictedCost(before.instructions + instructions, None)
+    return PredictedCost(before.instructions + instructions, before.cycles + cycles)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A call of a kernel in a run, for an operator of the model."""
+
+    op: int
+    callee: str
+
+
+def count_kernel_calls(body: tir.Stmt) -> Mapping[KernelCall, int]:
+    """Count an AOT main's calls of each kernel; see `kernel_calls`."""
+    return Counter(kernel_calls(body))
+
+
+def kernel_calls(body: tir.Stmt) -> Iterator[KernelCall]:
+    """Yield an AOT main's calls in the order of a run.
 
     If data decide, both branches and one iteration count.
     """
-    calls: Counter[tuple[int, str]] = Counter()
+    return _calls(body, {})
 
-    def count(node: Node, variables: Mapping[str, int]) -> None:
-        match node:
-            case tir.PrimFuncCall(callee=callee, op=op):
-                calls[op, callee] += 1
-            case tir.For(var=var, start=start, extent=extent, body=inner):
-                first = _value(start, variables)
-                for value in range(first, first + _value(extent, variables)):
-                    count(inner, {**variables, var.name: value})
-            case tir.Let(var=var, value=expr, body=inner):
-                count(inner, {**variables, var.name: _value(expr, variables)})
-            case tir.If(cond=cond, then=then, orelse=orelse):
-                branches = [then, orelse]
-                if not depends_on_data(node):
-                    branches = [then if _value(cond, variables) else orelse]
-                for branch in branches:
-                    if branch is not None:
-                        count(branch, variables)
-            case _:
-                for part in children(node):
-                    count(part, variables)
 
-    count(body, {})
-    return calls
+def _calls(node: Node, variables: Mapping[str, int]) -> Iterator[KernelCall]:
+    match node:
+        case tir.PrimFuncCall(callee=callee, op=op):
+            yield KernelCall(op, callee)
+        case tir.For(var=var, start=start, extent=extent, body=inner):
+            first = _value(start, variables)
+            for value in range(first, first + _value(extent, variables)):
+                yield from _calls(inner, {**variables, var.name: value})
+        case tir.Let(var=var, value=expr, body=inner):
+            value = _value(expr, variables)
+            yield from _calls(inner, {**variables, var.name: value})
+        case tir.If(cond=cond, then=then, orelse=orelse):
+            branches = [then, orelse]
+            if not depends_on_data(node):
+                branches = [then if _value(cond, variables) else orelse]
+            for branch in branches:
+                if branch is not None:
+                    yield from _calls(branch, variables)
+        case _:
+            for part in children(node):
+                yield from _calls(part, variables)
 
 
 def depends_on_data(node: Node) -> bool:

@@ -56,7 +56,8 @@ def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]
         plan = _run(steps[selection + 1 : planning + 1], program.module).memory_plan
         is_exact = plan.workspace_bytes == limit
         if is_exact:
-            instructions = sum(predict_lowered(program.module).values())
+            costs = predict_lowered(program.module).values()
+            instructions = sum(cost.instructions for cost in costs)
             rows = [row for row in rows if row.instructions < instructions]
             rows.append(MemoryTradeoff(limit, instructions, program.segments))
         limit = plan.workspace_bytes - 1 if is_exact else plan.workspace_bytes

@@ -413,6 +413,6 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
         plan=replace(plan, placements=placements, buffers=tuple(infos)),
     )
     guarded = emit_compilation(
-        module, compiled.imported, compiled.board, compiled.options, compiled.source
+        replace(compiled, module=module, record=None), compiled.source
     )
     return GuardedFirmware(guarded, buffers)

@@ -24,7 +24,10 @@ class CostWeights:
     A kind without an instruction weight costs one instruction. `cycles` is empty if the
     core has no timing table. An intrinsic costs the instructions in its table times
     `intrinsic`, unless it has its own weight, under its name or under `NAME.fixed` if
-    all arguments after the first are constant.
+    all arguments after the first are constant. `run_cycles` predicts the time of
+    selected kernels, also on cores where candidates are ranked by instructions; it is
+    empty if the core's pipeline is not known. `stack_bytes` predicts the stack of a
+    run; it is empty for targets that were not measured.
     """
 
     name: str
@@ -32,6 +35,8 @@ class CostWeights:
     cycles: Mapping[str, float] = field(default_factory=dict)
     code_bytes: Mapping[str, float] = field(default_factory=dict)
     registers: int = REGISTERS
+    run_cycles: Mapping[str, float] = field(default_factory=dict)
+    stack_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
 GENERIC_WEIGHTS = CostWeights(
@@ -46,12 +51,13 @@ GENERIC_WEIGHTS = CostWeights(
 class Cost:
     """Predicted cost of one call, without callees.
 
-    `cycles` is None without a timing table.
+    `cycles` is None without a timing table, `run_cycles` without a known pipeline.
     """
 
     instructions: int
     cycles: int | None
     code_bytes: int
+    run_cycles: int | None = None
 
     @property
     def time(self) -> int:
@@ -73,8 +79,11 @@ def estimate_cost(
     cycles: int | None = None
     if weights.cycles:
         cycles = round(_weighted_sum(counts.done, weights.cycles, 1.0))
+    run_cycles: int | None = None
+    if weights.run_cycles:
+        run_cycles = round(_weighted_sum(counts.done, weights.run_cycles, 1.0))
     code_bytes = _weighted_sum(counts.written, weights.code_bytes, _CODE_BYTES)
-    return Cost(round(instructions), cycles, round(code_bytes))
+    return Cost(round(instructions), cycles, round(code_bytes), run_cycles)
 
 
 def _weighted_sum(

@@ -1,0 +1,174 @@
+"""`firmwright fit`: tell whether a model fits a board, and how fast it runs there."""
+
+import argparse
+from collections.abc import Sequence
+
+from firmwright.boards import list_boards
+from firmwright.cli import arguments
+from firmwright.cli.text_table import Cell, format_pairs, format_table
+from firmwright.cli.verb import Outcome
+from firmwright.flows.predict.fit import Fit, RamSize, fit_boards, fit_model
+from firmwright.flows.predict.remedies import Remedy
+from firmwright.targets.run_time import RunTime, format_ms
+
+_KIBIBYTE = 1024
+
+
+def run(args: argparse.Namespace) -> Outcome:
+    model, given = arguments.prepare_compilation(args)
+    if not args.all_boards:
+        fit = fit_model(model, given, args.clock)
+        return Outcome(fit_to_json(fit), format_fit(fit))
+    boards = []
+    for board in list_boards(tuple(args.board_dirs or ())):
+        if not board.is_host:
+            boards.append(board)
+    fits = fit_boards(model, given, boards, args.clock)
+    rows = [fit_to_json(fit) for fit in fits]
+    return Outcome({"model": model.name, "boards": rows}, format_fits(fits))
+
+
+def fit_to_json(fit: Fit) -> dict[str, object]:
+    flash = fit.flash
+    return {
+        "model": fit.model,
+        "board": fit.board,
+        "chip": fit.chip,
+        "fits": fit.fits,
+        "problem": fit.problem or None,
+        "workspace_bytes": fit.workspace.need_bytes,
+        "workspace_limit_bytes": fit.workspace.have_bytes,
+        "flash_bytes": flash.need_bytes if flash else None,
+        "flash_limit_bytes": flash.have_bytes if flash else None,
+        "stack_bytes": fit.stack_bytes,
+        "instructions": fit.instructions,
+        "milliseconds": time_to_json(fit.time),
+        "other_ram": [
+            {"ram_bytes": size.ram_bytes, "fits": size.fits} for size in fit.other_ram
+        ],
+        "slow_memory": [
+            {
+                "pool": traffic.pool,
+                "read_bytes": traffic.read_bytes,
+                "written_bytes": traffic.written_bytes,
+            }
+            for traffic in fit.slow_memory
+        ],
+        "remedies": [_remedy_to_json(remedy) for remedy in fit.remedies],
+    }
+
+
+def time_to_json(time: RunTime | None) -> dict[str, object] | None:
+    """Return the object for the time of a run; `most` is null if it has no bound."""
+    if time is None:
+        return None
+    return {
+        "least": time.least_ms,
+        "most": time.most_ms,
+        "clock_hz": time.clock_hz,
+        "cycles": time.cycles,
+        "chip": time.chip,
+        "range": time.origin,
+    }
+
+
+def _remedy_to_json(remedy: Remedy) -> dict[str, object]:
+    return {
+        "kind": remedy.kind,
+        "text": remedy.text,
+        "workspace_bytes": remedy.workspace_bytes,
+        "is_estimate": remedy.is_estimate,
+    }
+
+
+def format_fit(fit: Fit) -> str:
+    place = fit.board if fit.chip == fit.board else f"{fit.board} ({fit.chip})"
+    rows: list[tuple[str, Cell]] = [
+        ("model", fit.model),
+        ("board", place),
+        ("fits", _verdict(fit)),
+        *figures(fit),
+    ]
+    if fit.other_ram:
+        rows.append(("with less RAM", _format_sizes(fit.other_ram)))
+    for traffic in fit.slow_memory:
+        moved = f"{traffic.read_bytes:,} bytes read, {traffic.written_bytes:,} written"
+        rows.append((f"slow pool {traffic.pool}", f"{moved} in a run"))
+    parts = [format_pairs(rows)]
+    if fit.remedies:
+        lines = [f"  {remedy}" for remedy in fit.remedies]
+        parts.append("\n".join(["With one of these it fits:", *lines]))
+    return "\n\n".join(parts)
+
+
+def figures(fit: Fit) -> list[tuple[str, Cell]]:
+    """Return RAM, flash, stack and time as rows of a summary."""
+    ram = f"{fit.workspace.need_bytes:,} bytes"
+    if fit.workspace.have_bytes is not None:
+        ram += f" of {fit.workspace.have_bytes:,}"
+    rows: list[tuple[str, Cell]] = [("RAM", ram)]
+    if fit.flash is not None:
+        flash = f"about {fit.flash.need_bytes:,} bytes"
+        if fit.flash.have_bytes is not None:
+            flash += f" of {fit.flash.have_bytes:,}"
+        rows.append(("flash", flash))
+    if fit.stack_bytes is not None:
+        rows.append(("stack", f"about {fit.stack_bytes:,} bytes"))
+    if fit.time is not None:
+        rows += [("time", str(fit.time)), ("", fit.time.reason)]
+    elif fit.instructions is not None:
+        rows.append(("time", "not known: the pipeline of this core is not modeled"))
+    if fit.instructions is not None:
+        rows.append(("instructions", f"about {fit.instructions:,} in a run"))
+    return rows
+
+
+def _verdict(fit: Fit) -> str:
+    if fit.fits:
+        return "yes"
+    missing = [
+        need.spare_bytes
+        for need in (fit.workspace, fit.flash)
+        if need is not None and need.spare_bytes is not None and need.spare_bytes < 0
+    ]
+    short = f", {-min(missing):,} bytes are missing" if missing else ""
+    return f"no{short}: {fit.problem}" if fit.problem else f"no{short}"
+
+
+def _format_sizes(sizes: Sequence[RamSize]) -> str:
+    """Format `fits 64 KB and 32 KB, but not 16 KB`."""
+    fitting = [_kilobytes(size) for size in sizes if size.fits]
+    failing = [_kilobytes(size) for size in sizes if not size.fits]
+    parts = []
+    if fitting:
+        parts.append(f"fits {', '.join(fitting)}")
+    if failing:
+        parts.append(f"not {', '.join(failing)}")
+    return ", ".join(parts)
+
+
+def _kilobytes(size: RamSize) -> str:
+    return f"{size.ram_bytes // _KIBIBYTE} KB"
+
+
+def format_fits(fits: Sequence[Fit]) -> str:
+    rows: list[list[Cell]] = []
+    for fit in fits:
+        flash = fit.flash.need_bytes if fit.flash else None
+        verdict = "yes" if fit.fits else "no"
+        sizes: list[Cell] = [fit.workspace.need_bytes, flash, fit.stack_bytes]
+        rows.append([fit.board, verdict, *sizes, _range(fit.time), _megahertz(fit)])
+    head = ["board", "fits", "RAM", "flash", "stack", "modeled ms", "MHz"]
+    return format_table(head, rows)
+
+
+def _range(time: RunTime | None) -> str | None:
+    if time is None:
+        return None
+    if time.most_ms is None:
+        return f"over {format_ms(time.least_ms)}"
+    return f"{format_ms(time.least_ms)} to {format_ms(time.most_ms)}"
+
+
+def _megahertz(fit: Fit) -> str | None:
+    return None if fit.time is None else f"{fit.time.clock_hz / 1e6:g}"
