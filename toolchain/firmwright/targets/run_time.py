@@ -86,12 +86,12 @@ def core_timing_of(board: Board) -> CoreTiming | None:
     return core_timings().get(board.pipeline or board.core)
 
 
-def run_time(cycles: int, board: Board, clock_hz: int | None = None) -> RunTime | None:
+def run_time(cycles: int, board: Board) -> RunTime | None:
     """Return the time of modeled cycles on a board; None without a known clock.
 
     The cycles include the scale of the board's calibration.
     """
-    clock = clock_hz or board.run_hz
+    clock = board.modeled_hz
     timing = core_timing_of(board)
     if not clock or timing is None:
         return None

@@ -14,7 +14,6 @@ from firmwright.ir.tir.op_count import count_operations
 from firmwright.ir.tir.traversal import walk
 from firmwright.package.metadata import summarize_compilation
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.passes.tir.shape_abstraction import make_template
 from firmwright.pipeline import LoweredProgram
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import cost_weights_for
@@ -40,12 +39,9 @@ def predict_flash_bytes(program: LoweredProgram) -> int:
     """Predict the model's share of the flash: kernels, main and constants."""
     module = program.module
     costs = kernel_costs(module)
-    code: dict[object, int] = {}
+    code: dict[str, int] = {}
     for name, cost in costs.items():
-        # The compiler merges functions with the same code.
-        template = make_template(module.kernel(name), INTRINSICS)
-        numbers = tuple(number.value for number in template.values)
-        code[template.key, numbers] = cost.code_bytes
+        code[module.kernel(name).code] = cost.code_bytes
     main_bytes = _MAIN_BYTES + _CALL_BYTES * len(costs)
     return sum(code.values()) + main_bytes + constants_in_flash(module)
 

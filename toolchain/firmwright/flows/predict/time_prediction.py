@@ -1,5 +1,6 @@
 """Predicts the time of a run from the cost model, without building the firmware."""
 
+from firmwright.boards import Board, MemoryRegion
 from firmwright.flows.predict.cost_prediction import (
     kernel_calls,
     kernel_costs,
@@ -17,29 +18,32 @@ from firmwright.targets.run_time import RunTime, run_time
 def predict_time(
     program: LoweredProgram, clock_hz: int | None = None
 ) -> RunTime | None:
-    """Predict the time of a run; None for a core whose pipeline is not known."""
-    cycles = predict_cycles(program)
-    return None if cycles is None else run_time(cycles, program.board, clock_hz)
+    """Predict the time of a run; None for a core whose pipeline is not known.
+
+    With `clock_hz`, flash has the wait states of that clock, if the board states them.
+    """
+    board = program.board if clock_hz is None else program.board.at_clock(clock_hz)
+    cycles = predict_cycles(program, board)
+    return None if cycles is None else run_time(cycles, board)
 
 
-def predict_cycles(program: LoweredProgram) -> int | None:
-    """Predict the modeled cycles of a run, with waits for flash."""
+def predict_cycles(program: LoweredProgram, board: Board) -> int | None:
+    """Predict the modeled cycles of a run on `board`, with waits for flash."""
     total = 0
     for cost in predict_lowered(program.selected).values():
         if cost.cycles is None:
             return None
         total += cost.cycles
-    if not program.board.is_host:
-        total += _flash_stalls(program)
-    scale = program.board.calibration.scale if program.board.calibration else 1.0
+    total += _flash_stalls(program, board.flash)
+    scale = board.calibration.scale if board.calibration else 1.0
     return round(scale * total)
 
 
-def _flash_stalls(program: LoweredProgram) -> int:
+def _flash_stalls(program: LoweredProgram, flash: MemoryRegion) -> int:
     module = program.selected
     costs = kernel_costs(module)
     reads: dict[str, KernelReads] = {}
     for name, cost in costs.items():
         reads[name] = kernel_reads(module, module.kernel(name), cost.code_bytes)
     calls = [call.callee for call in kernel_calls(module.aot_main.body)]
-    return flash_stall_cycles(program.board.flash, reads, calls)
+    return flash_stall_cycles(flash, reads, calls)

@@ -1,0 +1,158 @@
+"""Predicted memory and time agree with builds, and remedies make a model fit."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firmwright.choose.kernel_selection import KernelSelector
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.predict.fit import Fit, fit_model, fit_of_program
+from firmwright.flows.predict.remedies import RemedyKind
+
+FLASH_ERROR = 0.03
+STACK_ERROR_BYTES = 64
+TIME_ERROR = 0.10
+
+MODELS = (
+    "kws_ref_model",
+    "ad01_int8",
+    "str_ww_ref_model",
+    "pretrainedResnet_quant",
+    "vww_96_int8",
+)
+BOARDS = (
+    "mps2-an386",
+    "mps2-an385",
+    "mps2-an505",
+    "mps3-an547",
+    "nrf52840-dk",
+    "nucleo-l4r5zi",
+    "nucleo-h743zi",
+    "rpi-pico",
+)
+TIME_ERRORS = {
+    # The loops of its kernels are larger than the instruction cache.
+    ("ad01_int8", "nucleo-l4r5zi"): 0.16,
+    ("str_ww_ref_model", "nucleo-h743zi"): 0.12,
+}
+
+
+def check_against_build(model: Model, board: str) -> None:
+    compiled = compile_for(model, board)
+    fit = fit_of_program(compiled)
+    image = build_image(compiled, allow_stack=True)
+    assert fit.workspace.need_bytes == compiled.summary.workspace_bytes
+    assert fit.flash is not None
+    flash_error = FLASH_ERROR * image.model_flash_bytes
+    assert abs(fit.flash.need_bytes - image.model_flash_bytes) <= flash_error
+    assert fit.stack_bytes is not None
+    assert abs(fit.stack_bytes - image.stack.size_bytes) <= STACK_ERROR_BYTES
+    modeled = measure_instructions(compiled, image=image).total.cycles
+    assert fit.time is not None
+    assert modeled is not None
+    limit = TIME_ERRORS.get((model.name, board), TIME_ERROR)
+    assert abs(fit.time.cycles / modeled - 1) <= limit
+
+
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.parametrize("board", ["mps2-an386", "nucleo-l4r5zi"])
+def test_predictions_agree_with_a_build(
+    board: str, model_path: Callable[[str], Path]
+) -> None:
+    check_against_build(load_model(model_path("kws_ref_model.tflite")), board)
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+@pytest.mark.models
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("board", BOARDS)
+def test_predictions_agree_with_builds_on_all_cores(
+    board: str, name: str, model_path: Callable[[str], Path]
+) -> None:
+    check_against_build(load_model(model_path(f"{name}.tflite")), board)
+
+
+def test_neither_compiler_nor_emulator_runs(
+    digits_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    fit = fit_model(load_model(digits_path), {"board": "nucleo-l4r5zi"})
+    assert fit.fits
+    assert fit.time is not None
+    assert fit.time.clock_hz == 120_000_000
+    assert fit.time.chip == "STM32L4R5ZI"
+
+
+def test_a_model_with_a_smaller_budget_fits_less_ram(digits_path: Path) -> None:
+    fit = fit_model(load_model(digits_path), {"board": "mps2-an386"})
+    answers = {size.ram_bytes: size.fits for size in fit.other_ram}
+    assert answers[4096]
+    assert not all(answers.values()), "the search ends at a size that is too small"
+    smallest = min(size for size, fits in answers.items() if fits)
+    beside = (fit.stack_bytes or 0) + 640
+    budget = smallest - beside
+    compiled = compile_for(load_model(digits_path), "mps2-an386", ram_bytes=budget)
+    assert compiled.summary.workspace_bytes <= budget
+
+
+@pytest.mark.models
+def test_what_the_input_excludes_is_refused_before_the_search(
+    model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[int] = []
+    select = KernelSelector.select
+
+    def counted(self: KernelSelector) -> object:
+        searches.append(1)
+        return select(self)
+
+    monkeypatch.setattr(KernelSelector, "select", counted)
+    model = load_model(model_path("vww_96_float.tflite"))
+    fit = fit_model(model, {"board": "bluepill-f103", "stream_input_rows": False})
+    assert not fit.fits
+    # The input has 96 x 96 x 3 floats; only the trials of options search.
+    assert fit.workspace.need_bytes == 110_592
+    assert len(searches) <= 2
+    kinds = [remedy.kind for remedy in fit.remedies]
+    assert kinds == [RemedyKind.QUANTIZE, RemedyKind.INPUT, RemedyKind.BOARD]
+
+
+def remedy(fit: Fit, kind: RemedyKind) -> str:
+    texts = [item.text for item in fit.remedies if item.kind is kind]
+    assert len(texts) == 1, f"{fit.remedies}"
+    return texts[0]
+
+
+@pytest.mark.models
+def test_an_option_is_named_with_which_the_model_is_compiled(
+    model_path: Callable[[str], Path],
+) -> None:
+    model = load_model(model_path("vww_96_int8.tflite"))
+    fit = fit_model(model, {"board": "bluepill-f103"})
+    assert remedy(fit, RemedyKind.OPTION) == "--stream-input-rows"
+    compiled = compile_for(model, "bluepill-f103", stream_input_rows=True)
+    needs = [item.workspace_bytes for item in fit.remedies if not item.is_estimate]
+    assert needs == [compiled.summary.workspace_bytes]
+
+
+def test_a_budget_that_is_too_small_is_answered_with_the_least(
+    digits_path: Path,
+) -> None:
+    model = load_model(digits_path)
+    fit = fit_model(model, {"board": "mps2-an386", "ram_bytes": 1000})
+    assert not fit.fits
+    assert fit.workspace.have_bytes == 1000
+    words = remedy(fit, RemedyKind.OPTION).split()
+    assert words[0] in ("--ram", "--stream-input-rows", "--optimize")
+    if words[0] == "--ram":
+        compile_for(model, "mps2-an386", ram_bytes=int(words[1]))
