@@ -52,7 +52,7 @@ def check_against_build(model: Model, board: str) -> None:
     assert abs(fit.flash.need_bytes - image.model_flash_bytes) <= flash_error
     assert fit.stack_bytes is not None
     assert abs(fit.stack_bytes - image.stack.size_bytes) <= STACK_ERROR_BYTES
-    modeled = measure_instructions(compiled, image=image).total.cycles
+    modeled = measure_instructions(compiled).total.cycles
     assert fit.time is not None
     assert modeled is not None
     limit = TIME_ERRORS.get((model.name, board), TIME_ERROR)
