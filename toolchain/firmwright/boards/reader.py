@@ -27,7 +27,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         BoardError: the file violates the schema; a BoardFileError for several errors.
     """
     readers, problems = table_readers(), Problems()
-    more_keys = ("soc", *readers)
+    more_keys = tuple(readers)
     with problems.collect():
         check_keys(table, Board, more_keys)
     with problems.collect():

@@ -226,7 +226,7 @@ def _other_ram(model: Model, program: LoweredProgram, fit: Fit) -> tuple[RamSize
 
 
 def _fits_within(model: Model, program: LoweredProgram, limit_bytes: int) -> bool:
-    """Return whether there is a program with at most so much workspace."""
+    """Return whether a program needs at most `limit_bytes` of workspace."""
     if limit_bytes < max(interface_bytes(program.imported), 1):
         return False
     options: Options = replace(program.options, ram_bytes=limit_bytes)

@@ -72,7 +72,7 @@ class _Cache:
         return 0 if is_cached else size_bytes
 
     def share_read_again(self, size_bytes: int) -> float:
-        """Return the share of bytes that each pass over so many bytes reads again.
+        """Return the share of bytes that each pass over `size_bytes` reads again.
 
         In a loop over more lines than a set has ways, each is evicted before its next
         use. Just above the capacity, few sets have too many lines:
