@@ -27,9 +27,9 @@ CODE_OPTIONS = {
     ("data", "evaluate"): "evil.py:f",
 }
 DATA_OPTIONS = """
-    activations after against allow-stack assign-device assign-pool baseline baud board boards
-    boards-dir c-api c-standard check-plan classes clock compare compile-time compiler
-    compress-weights concurrent confirm const-pool count-instructions cycles dataset debug
+    activations after against all-boards allow-stack assign-device assign-pool baseline baud board boards
+    boards-dir c-api c-standard check-plan chip chips classes clock compare compile-time compiler
+    compress-weights concurrent confirm console const-pool count-instructions cycles dataset debug
     devices dry-run
     elide-constants emit-descriptor emit-probe-callback emit-step-api exclude expect fallback
     find-first-divergence firmware fix-input flash format from header-only-constants help image
@@ -38,8 +38,8 @@ DATA_OPTIONS = """
     no-inline-asm no-link-params no-tradeoffs numerics offload one-each op operator optimize
     output-name package-name package-version pareto partition peers per-image per-tensor
     pipeline-runs planner pool predict prefix preserve-input print-after print-pipeline profile
-    ram recompute reference-model runner runs samples seconds section security-counter seed serve
-    silicon strategy stream-input-rows target task timeout timing-board toolchain trials tuning
+    ram ranges recompute reference-model runner runs samples seconds section security-counter seed serve
+    silicon strategy strict stream-input-rows target task timeout timing-board toolchain trials tuning
     update-of url variant verbose verify verify-passes warmups weight-independent with-tests
     with-weights
 """
