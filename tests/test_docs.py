@@ -399,8 +399,8 @@ def _form(text: str, exact: bool) -> list[list[str]]:
     return [words for words in plain if words]
 
 
-def _table(marker: str) -> list[list[str]]:
-    rows = after_marker(ROOT / "README.md", marker).splitlines()[2:]
+def _table(marker: str, page: str = "README.md") -> list[list[str]]:
+    rows = after_marker(ROOT / page, marker).splitlines()[2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
@@ -452,6 +452,20 @@ def test_readme_figures_equal_the_budgets() -> None:
         }
 
 
+def test_figures_of_less_memory_equal_the_budgets() -> None:
+    with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
+        budgets = {
+            (row["model"], row["mode"]): [row["workspace_bytes"], row["instructions"]]
+            for row in csv.DictReader(file)
+        }
+    for name, _, *cells in _table("figures: memory", "docs/smaller-faster.md"):
+        figures = [cell.replace(",", "") for cell in cells]
+        for place, mode in enumerate(("balanced", "ram", "ram+rows")):
+            key = (f"{name.strip('`')}.tflite", mode)
+            told = figures[2 * place : 2 * place + 2]
+            assert told == budgets.get(key, ["–", "–"])
+
+
 def test_the_first_figures_of_the_readme_are_those_of_the_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     first = re.findall(r"^\| [^|]*\| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)
@@ -483,14 +497,35 @@ def test_readme_peer_figures_equal_the_table() -> None:
     )
 
 
+def _counts() -> list[Any]:
+    """Return model, board and instructions of the tables of models and of boards."""
+    found = [
+        (re.findall(r"`(\w+)`", row[0])[0], "mps2-an386", row[1])
+        for row in _table("figures: mps2-an386")
+    ]
+    found += [
+        ("kws_ref_model", row[0], row[2])
+        for row in _table("figures: kws_ref_model", "docs/boards.md")
+    ]
+    return [
+        pytest.param(
+            *row,
+            marks=[
+                pytest.mark.qemu("riscv32" if "riscv32" in row[1] else "arm"),
+                *([pytest.mark.zig] if row[1].endswith("-v") else []),
+            ],
+        )
+        for row in dict.fromkeys(found)
+    ]
+
+
 @pytest.mark.deep
 @pytest.mark.models
-@pytest.mark.qemu
-@pytest.mark.parametrize(
-    "row", _table("figures: mps2-an386"), ids=lambda row: row[0].split(",")[0]
-)
-def test_the_instructions_in_the_readme_are_measured(
-    row: list[str],
+@pytest.mark.parametrize(("name", "board", "told"), _counts())
+def test_the_instructions_in_the_tables_are_measured(
+    name: str,
+    board: str,
+    told: str,
     model_path: Callable[[str], Path],
     measuring_tools: str,
     recorded_tools: str,
@@ -500,9 +535,22 @@ def test_the_instructions_in_the_readme_are_measured(
     from firmwright.flows.model.compilation import compile_for
     from firmwright.flows.model.model import load_model
 
-    (name,) = re.findall(r"`(\w+)`", row[0])
     model = load_model(str(model_path(f"{name}.tflite")))
-    total = profile(compile_for(model, board="mps2-an386")).total
-    told = _figure(row[1])
-    assert total <= told * figure_slack
-    assert total == told or measuring_tools != recorded_tools
+    total = profile(compile_for(model, board=board)).total
+    assert total <= _figure(told) * figure_slack
+    assert total == _figure(told) or measuring_tools != recorded_tools
+
+
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.qemu
+def test_figures_of_flash_are_measured(
+    model_path: Callable[[str], Path], measuring_tools: str, recorded_tools: str
+) -> None:
+    if measuring_tools != recorded_tools:
+        pytest.skip(f"the figures are those of {recorded_tools}")
+    folder = model_path("kws_ref_model.tflite").parent
+    script = [sys.executable, ROOT / "docs/flash_table.py", folder]
+    done = subprocess.run(script, check=True, capture_output=True, text=True)
+    page = (ROOT / "docs/smaller-faster.md").read_text(encoding="utf-8")
+    assert done.stdout in page
