@@ -91,7 +91,7 @@ def test_memory_maps_are_current(
 
 # ---- the screenshot of a report ------------------------------------------------------
 
-REPORT_HEIGHT = 1150
+REPORT_HEIGHT = 1188
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 KEYWORD = b"Source"
 """The standard keyword of a PNG for where the picture comes from."""

@@ -49,7 +49,7 @@ def test_a_lowered_module_has_no_front(digits: Compilation):
 
 
 def program(ram: int, flash: int, time: int, current: bool = False) -> ParetoProgram:
-    return ParetoProgram(f"{ram}", "", ram, flash, time, current)
+    return ParetoProgram(f"{ram}", "", ram, flash, time, is_current=current)
 
 
 def test_beaten_and_equal_programs_are_left_out_but_not_the_current_one():
@@ -68,6 +68,15 @@ def test_points_are_within_the_plot_and_larger_with_more_flash(programs):
         assert plot.y_ticks[-1].at <= point.y <= plot.y_ticks[0].at
     radii = {point.program.flash_bytes: point.radius for point in plot.points}
     assert sorted(radii, key=lambda flash: radii[flash]) == sorted(radii)
+
+
+def test_time_is_cycles_where_they_are_modeled():
+    few, many = program(8, 8, 50), program(8, 8, 40)
+    slow = replace(many, cycles=90)
+    assert (few.duration, slow.duration) == (50, 90)
+    assert pareto_front([replace(few, cycles=60), slow]) == (replace(few, cycles=60),)
+    assert plot_front([few]).unit == "instructions"
+    assert plot_front([slow]).unit == "modeled cycles"
 
 
 def test_steps_of_axes_are_round():

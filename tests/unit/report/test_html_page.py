@@ -33,6 +33,7 @@ from firmwright.report.network import (
     NodeRole,
 )
 from firmwright.report.pareto_front import ParetoProgram
+from firmwright.targets.run_time import RangeOrigin, RunTime
 from tests.unit.report.sample_report import make_report, operator
 
 REPORT = make_report(
@@ -117,6 +118,18 @@ def test_links_lead_to_the_sections_of_the_page():
     targets = re.findall(r'<a href="#([\w-]+)">', text)
     assert targets == ["memory", "operators", "flash", "stack"]
     assert all(f'<section class="panel" id="{target}">' in text for target in targets)
+
+
+def test_time_is_a_range_of_milliseconds_at_a_clock():
+    time = RunTime(
+        118_000, 110_000, 145_000, 25_000_000, "a <chip>", RangeOrigin.PUBLISHED
+    )
+    text = render_page(make_report(time=time))
+    assert '<p class="figure">4.4 to 5.8 <span>ms</span></p>' in text
+    assert "25 MHz a &lt;chip&gt;; the range of the model" in text
+    open_ended = render_page(make_report(time=replace(time, most_cycles=None)))
+    assert '<p class="figure">at least 4.4 <span>ms</span></p>' in open_ended
+    assert "modeled</h2>" not in render_page(make_report())
 
 
 def test_badge_states_only_what_was_checked():

@@ -34,6 +34,7 @@ from firmwright.report.model import (
     ReportFinding,
 )
 from firmwright.report.pareto_front import ParetoProgram
+from firmwright.targets.run_time import RangeOrigin, RunTime
 from tests.browser import DESKTOP, PHONE, TABLET, OpenPage, Pages, Scheme
 from tests.unit.report.sample_report import make_report, operator
 
@@ -112,6 +113,9 @@ def report() -> BuildReport:
         regions=(ImageRegionUsage("flash", 19_624, 4_194_304),),
         findings=(ReportFinding(f"operator {LONG} is slow.", "use another."),),
         tradeoffs=(MemoryTradeoff(2112, 900, ()), MemoryTradeoff(1800, 990, ((0, 2),))),
+        time=RunTime(
+            118_000, 110_000, 145_000, 25_000_000, "MPS2 AN386", RangeOrigin.PUBLISHED
+        ),
         network=build_network(compiled),
         evaluation=evaluation(),
         front=(

@@ -98,6 +98,8 @@ def format_summary(report: BuildReport, output: str | None) -> str:
         ("flash", f"{report.flash_bytes:,} bytes, including {model_flash}"),
         (f"{report.unit} per run", report.total),
     ]
+    if report.time is not None:
+        rows.append(("time", str(report.time)))
     check = report.verification
     rows.append(("outputs", "not verified" if check is None else check.verdict))
     if report.parallel is not None:

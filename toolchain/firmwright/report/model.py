@@ -16,6 +16,7 @@ from firmwright.compilation_summary import (
 from firmwright.report.evaluation import Evaluation
 from firmwright.report.network import Network
 from firmwright.report.pareto_front import ParetoProgram
+from firmwright.targets.run_time import RunTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class BuildReport:
     estimates: tuple[tuple[str, int, str], ...] = ()
     modeled_cycles: str = ""
     clock_hz: int = 0
+    time: RunTime | None = None
     network: Network | None = None
     verification: CheckedOutputs | None = None
     front: tuple[ParetoProgram, ...] = ()

@@ -24,11 +24,17 @@ class ParetoProgram:
     workspace_bytes: int
     flash_bytes: int
     instructions: int
+    cycles: int | None = None
     is_current: bool = False
 
     @property
+    def duration(self) -> int:
+        """Return the modeled cycles if they are known, else the instructions."""
+        return self.instructions if self.cycles is None else self.cycles
+
+    @property
     def costs(self) -> tuple[int, int, int]:
-        return self.workspace_bytes, self.flash_bytes, self.instructions
+        return self.workspace_bytes, self.flash_bytes, self.duration
 
     def beats(self, other: "ParetoProgram") -> bool:
         """Return whether this one is better in a cost and worse in none."""
@@ -49,7 +55,7 @@ def pareto_front(programs: Sequence[ParetoProgram]) -> tuple[ParetoProgram, ...]
             continue
         seen.add(program.costs)
         front.append(program)
-    return tuple(sorted(front, key=lambda item: (item.instructions, item.costs)))
+    return tuple(sorted(front, key=lambda item: (item.duration, item.costs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,12 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class FrontPlot:
-    """RAM to the right and instructions upwards, with flash as the size of circles."""
+    """RAM to the right and time upwards, with flash as the size of circles.
 
+    `unit` is that of time: modeled cycles, or instructions of cores without a model.
+    """
+
+    unit: str
     points: tuple[PlottedProgram, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
@@ -84,7 +94,7 @@ class FrontPlot:
 def plot_front(front: Sequence[ParetoProgram]) -> FrontPlot:
     """Return the plot of at least one program."""
     x_step, x_first, x_last = _axis([item.workspace_bytes for item in front])
-    y_step, y_first, y_last = _axis([item.instructions for item in front])
+    y_step, y_first, y_last = _axis([item.duration for item in front])
     flash = [item.flash_bytes for item in front]
     least, most = min(flash), max(flash)
 
@@ -98,9 +108,7 @@ def plot_front(front: Sequence[ParetoProgram]) -> FrontPlot:
     for item in front:
         share = (item.flash_bytes - least) / ((most - least) or 1)
         radius = RADII[0] + (RADII[1] - RADII[0]) * sqrt(share)
-        point = PlottedProgram(
-            item, x(item.workspace_bytes), y(item.instructions), radius
-        )
+        point = PlottedProgram(item, x(item.workspace_bytes), y(item.duration), radius)
         points.append(point)
     # Large circles are below small ones, so that each can be pointed at.
     points.sort(key=lambda point: -point.radius)
@@ -110,7 +118,8 @@ def plot_front(front: Sequence[ParetoProgram]) -> FrontPlot:
     y_ticks = [
         Tick(y(value), f"{value:,}") for value in range(y_first, y_last + 1, y_step)
     ]
-    return FrontPlot(tuple(points), tuple(x_ticks), tuple(y_ticks))
+    unit = "instructions" if front[0].cycles is None else "modeled cycles"
+    return FrontPlot(unit, tuple(points), tuple(x_ticks), tuple(y_ticks))
 
 
 def _axis(values: Sequence[int]) -> tuple[int, int, int]:

@@ -53,12 +53,18 @@ class RunTime:
     def _milliseconds(self, cycles: int) -> float:
         return 1e3 * cycles / self.clock_hz
 
+    @property
+    def milliseconds(self) -> str:
+        """Return the range without its unit."""
+        least = format_ms(self.least_ms)
+        if self.most_ms is None:
+            return f"at least {least}"
+        most = format_ms(self.most_ms)
+        return least if least == most else f"{least} to {most}"
+
     def __str__(self) -> str:
         place = f"at {self.clock_hz / 1e6:g} MHz on {self.chip}"
-        if self.most_ms is None:
-            return f"modeled at least {format_ms(self.least_ms)} ms {place}"
-        least, most = format_ms(self.least_ms), format_ms(self.most_ms)
-        return f"modeled {least} to {most} ms {place}"
+        return f"modeled {self.milliseconds} ms {place}"
 
     @property
     def reason(self) -> str:

@@ -20,6 +20,7 @@ from firmwright.flows.measure.flash_attribution import (
 from firmwright.flows.measure.network_graph import build_network
 from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
 from firmwright.flows.predict.pareto_rows import pareto_rows
+from firmwright.flows.predict.time_prediction import predict_time
 from firmwright.ir.graph.nodes import Function
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.pipeline import Compilation
@@ -134,6 +135,7 @@ def _report(
         parallel=None if exact is None else exact.parallel,
         estimates=measured.estimates,
         modeled_cycles="" if exact is None else exact.describe_cycles(),
+        time=predict_time(compiled) if exact is None else exact.time,
         clock_hz=measured.clock_hz,
         rejections=summary.rejections,
         library_floats=not symbols.isdisjoint(_FLOAT_CALLS),

@@ -9,6 +9,7 @@ from firmwright.base.errors import DoesNotFitError
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.predict.cost_prediction import predict_lowered
 from firmwright.flows.predict.memory_prediction import predict_flash_bytes
+from firmwright.flows.predict.time_prediction import predict_cycles
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import Compilation, LoweredProgram, lower_program
 from firmwright.report.pareto_front import ParetoProgram, pareto_front
@@ -57,5 +58,6 @@ def _describe(
         workspace_bytes=program.module.memory_plan.workspace_bytes,
         flash_bytes=predict_flash_bytes(program),
         instructions=sum(cost.instructions for cost in costs),
+        cycles=predict_cycles(program, program.board),
         is_current=is_current,
     )
