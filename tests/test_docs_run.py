@@ -65,6 +65,7 @@ PROGRAMS = (
 """The first words of lines that are commands."""
 OURS = ("firmwright", "./fw")
 REASONS = {
+    "needs Docker": r"^docker ",
     "needs a board": r"--port|\bflash\b|nucleo",
     "needs a debugger's server": r"--address localhost",
     "waits for the runner": r"--serve",

@@ -79,7 +79,9 @@ def site(sphinx: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:
-    inside = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs) for page in docs.rglob("*.md")]
+    inside = [page for page in pages if page.parts[0] != "skills"]  # for agents
     missing = [
         page
         for page in inside

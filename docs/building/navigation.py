@@ -60,6 +60,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
         "reference/instructions-and-cycles.md",
         "benchmarks.md",
         "reference/mlperf.md",
+        "reference/agents.md",
         "reference/coming-from.md",
         "reference/glossary.md",
         "reference/stability.md",

@@ -88,10 +88,12 @@ def decision_pages() -> tuple[SourcePage, ...]:
 
 
 def inside_pages() -> tuple[SourcePage, ...]:
-    """Return the pages in docs/ by name."""
-    found = sorted(
-        page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")
-    )
+    """Return the pages in docs/ by name, without the skills, which agents read."""
+    docs = ROOT / "docs"
+    found: list[str] = []
+    for page in sorted(docs.rglob("*.md")):
+        if not page.is_relative_to(docs / "skills"):
+            found.append(page.relative_to(ROOT).as_posix())
     return tuple(SourcePage(page, page.removeprefix("docs/")) for page in found)
 
 

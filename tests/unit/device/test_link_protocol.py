@@ -108,7 +108,7 @@ def test_a_hello_of_another_version_names_both_versions() -> None:
     with pytest.raises(DeviceError) as caught:
         Hello.decode(struct.pack("<HH", 9, 7))
     assert str(caught.value) == (
-        "the firmware has link version 9 and ABI 7; this firmwright requires 2 and 2. "
+        "the firmware has link version 9 and ABI 7; this firmwright requires 3 and 2. "
         "Try: rebuild and flash the firmware with this version of firmwright."
     )
 

@@ -187,7 +187,9 @@ class Session(Closeable):
 
     def profile(self) -> tuple[OperatorCount, ...]:
         if not self.info.profile:
-            raise self._error("this image has no probes.", "build the profile image.")
+            raise self._error(
+                "this image has no probes.", "build or flash it with --variant profile."
+            )
         records: list[tuple[int, int, int]] = []
         while (first := len(records)) < self.info.operator_count:
             most = max(1, self._payload_bytes // link.OPERATOR_BYTES)
