@@ -11,6 +11,7 @@ workspace_bytes -->8,576<!-- end -->`. Review the diff before you commit it;
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import subprocess
@@ -27,6 +28,8 @@ MODELS = {
     "ad01_int8": "ad, anomaly detection",
     "str_ww_ref_model": "ww, streaming wake word",
 }
+TIMED = "nucleo-l4r5zi"
+DIGITS = ROOT / "examples/01_digits"
 OTHERS = "kws_ref_model"
 BY_ROWS = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant")
 BOARDS = (
@@ -64,9 +67,34 @@ def table(head: tuple[str, ...], words: int, cells: list[tuple[str | int, ...]])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def session() -> str:
-    told = "\n".join(line.rstrip() for line in firmwright("demo").strip().splitlines())
-    return f"```text\n$ ./fw demo\n{told}\n```"
+def session(shown: str, *words: str) -> str:
+    """Return a block with the command as `shown` and the output of `words`."""
+    told = "\n".join(line.rstrip() for line in firmwright(*words).strip().splitlines())
+    return f"```text\n$ {shown}\n{told}\n```"
+
+
+def fit_session() -> str:
+    shown = "firmwright fit digits.tflite --board stm32g474re"
+    words = shown.replace("digits.tflite", str(DIGITS / "digits.tflite")).split()
+    return session(shown, *words[1:])
+
+
+def milliseconds(models: Path) -> str:
+    """Return predicted times beside the best published ones on the same chip."""
+    with (ROOT / "benchmarks/peers.csv").open(encoding="utf-8") as file:
+        published = {
+            row["model"]: int(row["value"])
+            for row in csv.DictReader(file)
+            if (row["peer"], row["core"]) == ("best published", "cortex-m4")
+        }
+    cells: list[tuple[str | int, ...]] = []
+    for name, title in MODELS.items():
+        words = ("fit", str(models / f"{name}.tflite"), "--board", TIMED, "--json")
+        time = json.loads(firmwright(*words))["milliseconds"]
+        cycles = published.get(f"{name}.tflite")
+        best = f"{1000 * cycles / time['clock_hz']:.1f}" if cycles else "–"
+        cells.append((title, f"{time['least']:.1f} to {time['most']:.1f}", best))
+    return table(("model", "modeled, ms", "best published, ms"), 1, cells)
 
 
 def beside_the_rival(models: Path) -> str:
@@ -191,7 +219,9 @@ def main() -> None:
             page.write_text(after, encoding="utf-8")
     blocks: Mapping[tuple[str, str], Callable[[], str]] = {
         ("README.md", "figures: mps2-an386"): lambda: beside_the_rival(models),
-        ("docs/start.md", "session: demo"): session,
+        ("README.md", "figures: milliseconds"): lambda: milliseconds(models),
+        ("docs/start.md", "session: demo"): lambda: session("./fw demo", "demo"),
+        ("docs/fit.md", "session: fit"): fit_session,
         ("docs/smaller-faster.md", "figures: memory"): lambda: memory(models),
         ("docs/boards.md", f"figures: {OTHERS}"): lambda: on_other_boards(models),
         ("docs/boards.md", "list: boards"): boards,

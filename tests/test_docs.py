@@ -452,6 +452,33 @@ def test_readme_figures_equal_the_budgets() -> None:
         }
 
 
+def test_the_session_of_fit_equals_its_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of docs/fit.md."""
+    (told,) = (f.text for f in fences("text") if f.text.startswith("$ firmwright fit"))
+    command, _, output = told.partition("\n")
+    monkeypatch.chdir(ROOT / "examples/01_digits")
+    assert main(command.split()[2:]) == 0
+    assert capsys.readouterr().out == output
+
+
+@pytest.mark.models
+def test_milliseconds_of_the_readme_are_those_of_fit(
+    deep: bool, model_path: Callable[[str], Path]
+) -> None:
+    script, rows = figures_script(), _table("figures: milliseconds")
+    if not deep:  # the first model only
+        script.MODELS = dict([next(iter(script.MODELS.items()))])
+    folder = model_path("kws_ref_model.tflite").parent
+    current = script.milliseconds(folder).splitlines()[2:]
+    assert current == [f"| {' | '.join(row)} |" for row in rows[: len(current)]]
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    _, modeled, published = rows[0]
+    assert f"one inference takes {modeled} ms by a model of the chip" in said
+    assert f"of others on that chip is {published} ms" in said
+
+
 def test_figures_of_less_memory_equal_the_budgets() -> None:
     with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
         budgets = {
