@@ -4,7 +4,7 @@ Flash is read in lines of `read_bytes`, each with `wait_states`. The caches are 
 for whole objects, which are a kernel's code and its constants: an object is still in
 the cache if it and all that was read since its last use fit. Constants larger than the
 cache are read again on every pass over them. Code in loops larger than the cache is
-not predicted, since schedules avoid it.
+not predicted, since schedules avoid it; without a cache, all code is fetched from flash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,10 @@ from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_traffic import NO_TRAFFIC, count_traffic
 from firmwright.ir.tir.traversal import walk
+
+
+_INSTRUCTION_BYTES = 3.4
+"""The mean size of an executed instruction of Thumb-2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,15 @@ class _Cache:
 
 
 def flash_stall_cycles(
-    flash: MemoryRegion, kernels: Mapping[str, KernelReads], calls: Sequence[str]
+    flash: MemoryRegion,
+    kernels: Mapping[str, KernelReads],
+    calls: Sequence[str],
+    instructions: int,
 ) -> int:
-    """Return the cycles for which the `calls` of kernels in one run wait for flash."""
+    """Return the cycles for which the `calls` of kernels in one run wait for flash.
+
+    `instructions` is the number of executed instructions.
+    """
     if not flash.wait_states:
         return 0
     code = data = _Cache(flash.instruction_cache, flash.cache_ways)
@@ -99,12 +109,29 @@ def flash_stall_cycles(
     read_bytes = 0.0
     for _ in ("fill the caches", "measure"):
         read_bytes = sum(_read_kernel(kernels[name], code, data) for name in calls)
-    return round(read_bytes / flash.read_bytes * flash.wait_states)
+    waits = read_bytes / flash.read_bytes * flash.wait_states
+    if not flash.instruction_cache:
+        waits += _uncached_fetch_stalls(flash, instructions)
+    return round(waits)
+
+
+def _uncached_fetch_stalls(flash: MemoryRegion, instructions: int) -> float:
+    """Return the cycles for which sequential fetches wait for uncached flash.
+
+    A prefetch buffer reads the next line while the instructions of this one execute.
+    """
+    per_line = flash.read_bytes / _INSTRUCTION_BYTES
+    stalls = float(flash.wait_states or 0)
+    if flash.prefetch:
+        stalls = max(0.0, stalls + 1 - per_line)
+    return instructions / per_line * stalls
 
 
 def _read_kernel(kernel: KernelReads, code: _Cache, data: _Cache) -> float:
     """Return the bytes that one call reads from flash."""
-    fetched = code.read(f"{kernel.name}()", kernel.code_bytes)
+    fetched = 0
+    if code.capacity_bytes:
+        fetched = code.read(f"{kernel.name}()", kernel.code_bytes)
     size = read_bytes = missed = 0
     for constant in kernel.constants:
         size += constant.size_bytes

@@ -29,21 +29,24 @@ def predict_time(
 
 def predict_cycles(program: LoweredProgram, board: Board) -> int | None:
     """Predict the modeled cycles of a run on `board`, with waits for flash."""
-    total = 0
+    total = instructions = 0
     for cost in predict_lowered(program.selected).values():
         if cost.cycles is None:
             return None
         total += cost.cycles
-    total += _flash_stalls(program, board.flash)
+        instructions += cost.instructions
+    total += _flash_stalls(program, board.flash, instructions)
     scale = board.calibration.scale if board.calibration else 1.0
     return round(scale * total)
 
 
-def _flash_stalls(program: LoweredProgram, flash: MemoryRegion) -> int:
+def _flash_stalls(
+    program: LoweredProgram, flash: MemoryRegion, instructions: int
+) -> int:
     module = program.selected
     costs = kernel_costs(module)
     reads: dict[str, KernelReads] = {}
     for name, cost in costs.items():
         reads[name] = kernel_reads(module, module.kernel(name), cost.code_bytes)
     calls = [call.callee for call in kernel_calls(module.aot_main.body)]
-    return flash_stall_cycles(flash, reads, calls)
+    return flash_stall_cycles(flash, reads, calls, instructions)
