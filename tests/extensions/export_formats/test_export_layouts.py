@@ -93,7 +93,8 @@ def test_packages_state_what_their_owner_gave(
     form: str, digits: Compilation, tmp_path: Path
 ):
     owned = replace(digits, options=replace(digits.options, license="MIT"))
-    files, path = export_model(owned, form, tmp_path / "x", metadata=FACTS)
+    package = export_model(owned, form, tmp_path / "x", metadata=FACTS)
+    files, path = package.tree, package.path
     assert path == tmp_path / "x"
     assert files.files["LICENSE"] == "Permission is granted\n"
     readme = str(files.files["README.md"])

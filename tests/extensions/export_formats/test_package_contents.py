@@ -224,7 +224,7 @@ def test_a_package_builds_and_runs_from_its_own_files(
     case: str, form: str, network: Path, tmp_path: Path
 ) -> None:
     compiled = CASES[case](network)
-    _, package = export_model(compiled, form, tmp_path / "package")
+    package = export_model(compiled, form, tmp_path / "package").path
     folder = unpack(form, package, tmp_path / "unpacked")
     passed = len(compiled.parts) if isinstance(compiled, Bundle) else 1
     if form in ("cmake", "makefile"):
@@ -249,7 +249,7 @@ def build_and_run(form: str, folder: Path) -> str:
 
 def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -> str:
     """Compile the sources that the package lists, link an example and run it."""
-    _, other = export_model(compiled, "makefile", tmp_path / "example")
+    other = export_model(compiled, "makefile", tmp_path / "example").path
     sources = listed_sources(form, folder)
     includes = [f"-I{path}" for path in {source.parent for source in sources}]
     if form == "mlf":
@@ -283,7 +283,7 @@ def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -
 @pytest.mark.parametrize("form", export_formats())
 def test_every_format_has_the_wrapper_for_microtvm(form: str, tmp_path: Path) -> None:
     compiled = compile_for(load_model(DIGITS), c_api="tvm")
-    files, _ = export_model(compiled, form, tmp_path / "package")
+    files = export_model(compiled, form, tmp_path / "package").tree
     names = {path.rpartition("/")[2] for path in files.files}
     assert {"tvmgen_digits.c", "tvmgen_digits.h"} <= names
 
@@ -351,7 +351,7 @@ def test_packages_link_the_objects_and_archives_of_a_backend(
         lambda *_: {"libnegate.a": (tmp_path / "libnegate.a").read_bytes()},
     )
     compiled = with_backend(network)
-    _, folder = export_model(compiled, form, tmp_path / "package")
+    folder = export_model(compiled, form, tmp_path / "package").path
     assert "self-test passed" in build_and_run(form, folder)
     with pytest.raises(UsageError, match="platformio links sources only"):
         export_model(compiled, "platformio", tmp_path / "other")

@@ -77,9 +77,9 @@ def test_the_component_manager_packs_the_component(
     not SCHEMA.is_file(), reason="CMSIS_PACK_SPEC_PATH names no copy of the schema"
 )
 def test_the_pack_follows_the_schema(models: Bundle, tmp_path: Path) -> None:
-    _, file = export_model(
+    file = export_model(
         models, "cmsis-pack", tmp_path / "sensing.pack", metadata=FACTS
-    )
+    ).path
     with zipfile.ZipFile(file) as archive:
         archive.extractall(tmp_path)
     run(
@@ -137,9 +137,9 @@ def test_arduino_builder_finds_the_library_and_builds_its_sketch(
     (core / "Arduino.h").write_text(CORE, encoding="utf-8")
     main = '#include "Arduino.h"\nint main() { setup(); for (;;) loop(); }\n'
     (core / "main.cpp").write_text(main, encoding="utf-8")
-    _, library = export_model(
+    library = export_model(
         models, "arduino", tmp_path / "libraries/sensing", metadata=FACTS
-    )
+    ).path
     folders = (
         "-hardware",
         tmp_path / "hardware",

@@ -19,6 +19,7 @@ from firmwright.flows.measure.time_bound import OperatorBound, TimeBound, bound_
 from firmwright.package.project_writer import add_file_list, with_facts, write_project
 from firmwright.pipeline import Compilation
 from firmwright.pipeline.configuration import make_emit_options
+from firmwright.targets.run_time import format_ms
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -53,6 +54,8 @@ def bound_to_json(bound: TimeBound) -> dict[str, Json]:
         "board": bound.board,
         "instructions": bound.instructions,
         "cycles": bound.cycles,
+        "milliseconds_at_most": bound.most_ms,
+        "clock_hz": bound.clock_hz or None,
         "stack_bytes": bound.stack.size_bytes,
         "longest_operator": longest,
         "operators": [_operator_to_json(operator) for operator in bound.operators],
@@ -72,6 +75,7 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", bound.model),
         ("board", bound.board),
+        ("time", _format_time(bound)),
         ("instructions per run, at most", bound.instructions),
         ("modeled cycles, at most", bound.cycles),
         ("stack, worst path", f"{bound.stack.size_bytes:,} bytes"),
@@ -91,6 +95,13 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
         table.append([item.index, item.label, *counts, share])
     head = ["#", "operator", "instructions", "cycles", "share"]
     return f"{format_pairs(rows)}\n\n{format_table(head, table)}"
+
+
+def _format_time(bound: TimeBound) -> str | None:
+    if bound.most_ms is None:
+        return None
+    place = f"at {bound.clock_hz / 1e6:g} MHz on {bound.chip}"
+    return f"modeled at most {format_ms(bound.most_ms)} ms {place}"
 
 
 def with_bound(compiled: Compilation, data: JsonObject) -> SourceTree:

@@ -8,19 +8,23 @@ from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.build import build_project
 from firmwright.build.stack_check import check_stack, stack_warnings
 from firmwright.cli import arguments
+from firmwright.cli.fit import time_to_json
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.build_cache import object_folder
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
+from firmwright.flows.predict.time_prediction import predict_time
 from firmwright.pipeline import Bundle, Compilation, bundle
+from firmwright.targets.run_time import RunTime
 
 
 def run(args: argparse.Namespace) -> Outcome:
     args.model = args.models[0]
     if len(args.models) == 1 and Path(args.model).is_dir():
         image = _build_folder(args)
+        times: list[RunTime | None] = []
     else:
         check_several_models(args, {"--firmware": args.firmware != SERIAL})
         if args.firmware != SERIAL and args.variant != "release":
@@ -31,6 +35,7 @@ def run(args: argparse.Namespace) -> Outcome:
                 hint="use --variant release, or omit --firmware.",
             )
         parts = compile_several_from_args(args)
+        times = [predict_time(part) for part in parts if not part.board.is_host]
         if len(parts) > 1:
             firmware: Bundle | Compilation = bundle(parts, concurrent=args.concurrent)
         else:
@@ -44,8 +49,13 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     error = None if args.allow_stack else _stack_error(image)
     data = {**image_to_json(image), "allow_stack": args.allow_stack}
+    data["milliseconds"] = [time_to_json(time) for time in times]
     warnings = () if error else stack_warnings(image)
-    return Outcome(data, format_summary(image), error, warnings)
+    text = format_summary(image)
+    for time in times:
+        if time is not None:
+            text += f"\n\nA run takes {time}, as predicted."
+    return Outcome(data, text, error, warnings)
 
 
 def _stack_error(image: Image) -> DoesNotFitError | None:

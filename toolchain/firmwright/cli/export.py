@@ -3,11 +3,13 @@
 import argparse
 
 from firmwright.cli.boot_loaders import boot_loaders
+from firmwright.cli.fit import figures, fit_to_json
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
-from firmwright.cli.text_table import format_pairs
+from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
-from firmwright.flows.export.package_export import export_model
+from firmwright.flows.export.package_export import export_model, parts_of
 from firmwright.flows.export.text_arguments import read_text_argument
+from firmwright.flows.predict.fit import fit_of_program
 from firmwright.package.export_input import PackageMetadata
 from firmwright.pipeline import Bundle, Compilation, bundle
 
@@ -18,7 +20,7 @@ def run(args: argparse.Namespace) -> Outcome:
         return loader.export(args)
     metadata = package_metadata(args)
     compiled = compile_for_export(args)
-    tree, output = export_model(
+    package = export_model(
         compiled,
         args.format,
         args.output,
@@ -26,19 +28,25 @@ def run(args: argparse.Namespace) -> Outcome:
         measure_stack=args.measure_stack,
         metadata=metadata,
     )
+    fits = [fit_of_program(part) for part in parts_of(compiled)]
     data: dict[str, object] = {
         "model": compiled.summary.model,
         "board": compiled.board.name,
         "format": args.format,
-        "output": str(output),
-        "files": list(tree.files),
+        "output": str(package.path),
+        "files": list(package.tree.files),
+        "models": [fit_to_json(fit) for fit in fits],
     }
-    rows = [
-        ("package", str(output)),
+    rows: list[tuple[str, Cell]] = [
+        ("package", str(package.path)),
         ("format", args.format),
-        ("files", len(tree.files)),
+        ("files", len(package.tree.files)),
     ]
-    return Outcome(data, format_pairs(rows))
+    for fit in fits:
+        rows += [("model", fit.model), *figures(fit)]
+    usage = package.usage.replace("```cmake\n", "").replace("```sh\n", "")
+    text = f"{format_pairs(rows)}\n\n{usage.replace('```', '').strip()}"
+    return Outcome(data, text)
 
 
 def package_metadata(args: argparse.Namespace) -> PackageMetadata:

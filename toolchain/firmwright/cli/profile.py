@@ -11,7 +11,8 @@ from firmwright.base.json_input import Json, JsonObject, as_objects, parse_json
 from firmwright.base.value_kinds import OBJECTS
 from firmwright.boards import load_board
 from firmwright.cli import arguments
-from firmwright.cli.session_arguments import make_session_opener
+from firmwright.cli.fit import time_to_json
+from firmwright.cli.session_arguments import is_absent, make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, counts_by_unit
 from firmwright.flows.measure.core_timeline import CoreTimeline
@@ -43,10 +44,11 @@ def run(args: argparse.Namespace) -> Outcome:
     measured = profile(
         compiled,
         open_with=make_session_opener(args),
-        count_instructions=args.count_instructions,
+        count_instructions=args.count_instructions or is_absent(args, compiled.board),
         timing_board=timing_board,
         compiler=args.compiler,
         runs=args.runs,
+        clock_hz=args.clock,
     )
     if args.trace:
         write_json(args.trace, make_trace(measured))
@@ -85,6 +87,7 @@ def profile_to_json(measured: Profile) -> dict[str, object]:
         "macs": measured.macs,
         **counts_by_unit(measured.unit, measured.total),
         "clock_hz": measured.clock_hz or None,
+        "milliseconds": time_to_json(measured.time),
         "pools": pools,
         "exact": None if measured.exact is None else counts_to_json(measured.exact),
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
@@ -220,6 +223,7 @@ def format_summary(
     rows: list[tuple[str, Cell]] = [
         ("model", measured.model),
         ("board", measured.board),
+        *_format_times(measured),
         (f"{measured.unit} per run", total),
         ("multiply-adds", measured.macs),
     ]
@@ -234,7 +238,6 @@ def format_summary(
         rows.append(("stack used", used))
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
-    rows += _format_times(measured)
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
     if measured.exact is None:
         rows.append(("probe overhead", f"{measured.probe_overhead:,} {measured.unit}"))
@@ -254,15 +257,14 @@ def _format_times(measured: Profile) -> list[tuple[str, Cell]]:
     """Return the time of a run, and the times that devices estimate."""
     rows: list[tuple[str, Cell]] = []
     is_instructions = measured.unit == "instructions"
-    cycles = _modeled_cycles(measured.exact)
-    ms = milliseconds(measured, cycles or measured.total)
-    if ms is not None:
-        origin = ""
-        if cycles:
-            origin = ", modeled"
-        elif is_instructions:
-            origin = ", with one cycle for each instruction"
-        rows.append(("time per run", f"{ms:.3f} ms{origin}"))
+    if measured.exact is not None and measured.exact.parallel:
+        ms = milliseconds(measured, measured.exact.parallel.makespan)
+        rows.append(("time", None if ms is None else f"{ms:.3f} ms, modeled"))
+    elif measured.time is not None:
+        rows += [("time", str(measured.time)), ("", measured.time.reason)]
+    elif not is_instructions:
+        ms = milliseconds(measured, measured.total)
+        rows.append(("time", None if ms is None else f"{ms:.3f} ms, measured"))
     model = ""
     if is_instructions:
         counted = "included below" if measured.exact is None else "not counted"
@@ -273,13 +275,6 @@ def _format_times(measured: Profile) -> list[tuple[str, Cell]]:
         text = f"{estimated:,} cycles{time}, as {source} estimates{model}"
         rows.append((f"on {device}", text))
     return rows
-
-
-def _modeled_cycles(exact: InstructionCounts | None) -> int | None:
-    """Return the modeled length of a run, on several devices or on the core."""
-    if exact is None:
-        return None
-    return exact.parallel.makespan if exact.parallel else exact.total.cycles
 
 
 def _format_exact(exact: InstructionCounts) -> list[tuple[str, Cell]]:
@@ -332,8 +327,9 @@ def format_operator_table(
             row["change"] = comparison.operators[index].change
         if measured.exact is not None:
             row["cycles"] = operator.modeled_cycles
-        ms = milliseconds(measured, operator.modeled_cycles or count)
-        row["ms"] = None if ms is None else f"{ms:.3f}"
+        if measured.unit != "instructions" or measured.exact is not None:
+            ms = milliseconds(measured, operator.modeled_cycles or count)
+            row["ms"] = None if ms is None else f"{ms:.3f}"
         if measured.exact is None and comparison is None:
             row["per MAC"] = count / macs if macs else None
         row["share"] = f"{100 * share:4.1f} %"

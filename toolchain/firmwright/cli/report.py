@@ -11,7 +11,7 @@ from firmwright.base.errors import MismatchError, UsageError
 from firmwright.base.source_date import output_date
 from firmwright.cli import arguments
 from firmwright.cli.evaluate import evaluate_from_args
-from firmwright.cli.session_arguments import make_session_opener
+from firmwright.cli.session_arguments import is_absent, make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.build_report import build_report, read_report
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> Outcome:
     report = build_report(
         compiled,
         open_with=opener,
-        count_instructions=args.count_instructions,
+        count_instructions=args.count_instructions or is_absent(args, compiled.board),
         compiler=args.compiler,
         tradeoffs=not args.no_tradeoffs,
         partition=choice.partition,

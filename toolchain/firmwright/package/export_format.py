@@ -149,6 +149,19 @@ def export_package(
     return SourceTree(content)
 
 
+def describe_usage(exported: ExportInput, form: ExportFormat, place: str) -> str:
+    """Return how a build uses the package in the folder or file `place`."""
+    environment = template_environment(form.package, _CORE)
+    values = {
+        "form": form.name,
+        "folder": form.sources_folder,
+        **template_values(exported),
+        "place": place,
+    }
+    template = environment.get_template(f"usage/{form.name}.md.j2")
+    return template.render(values).strip()
+
+
 def package_path(exported: ExportInput, form: ExportFormat) -> str:
     """Return the usual name of a package: of its folder, or of its file."""
     facts = exported.metadata

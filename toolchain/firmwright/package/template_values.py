@@ -33,6 +33,7 @@ def template_values(exported: ExportInput) -> dict[str, object]:
     return {
         "name": exported.name,
         "NAME": exported.name.upper(),
+        "place": exported.name,
         "title": " and ".join(model.name for model in models),
         "noun": "network" if len(models) == 1 else "networks",
         "package": exported.metadata,

@@ -1,6 +1,6 @@
 """Exports models as packages for build systems, with tests of reference outputs."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +9,13 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.array_files import read_npz_bytes
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, UsageError
+from firmwright.base.rounding import round_up
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.export.package_selftest import selftest_sources
 from firmwright.flows.model.model import write_file
+from firmwright.flows.predict.memory_prediction import predict_stack_bytes
 from firmwright.flows.samples.reference_outputs import (
     compute_reference,
     reference_runtime,
@@ -21,6 +23,7 @@ from firmwright.flows.samples.reference_outputs import (
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir.printer import print_module
 from firmwright.package.export_format import (
+    describe_usage,
     export_package,
     find_export_format,
     package_path,
@@ -37,8 +40,20 @@ from firmwright.package.project_writer import write_project
 from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.pipeline import Bundle, Compilation
 
+STACK_MARGIN_BYTES = 64
+"""The error that a predicted stack may have (docs/predictions.md)."""
+_STACK_ALIGN = 8
 KNOWN_ANSWER_COUNT = 8
 """The number of samples with known answers in a package's tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPackage:
+    """The files of a package, its path, and how a build uses it, as Markdown."""
+
+    tree: SourceTree
+    path: Path
+    usage: str
 
 
 def export_model(
@@ -49,14 +64,17 @@ def export_model(
     with_tests: bool = False,
     measure_stack: bool = False,
     metadata: PackageMetadata = NO_METADATA,
-) -> tuple[SourceTree, Path]:
-    """Write the package to `output`, else to the usual name; return files and path."""
+) -> ExportedPackage:
+    """Write the package to `output`, else to the usual name."""
     exported = _export_input(compiled, metadata)
-    if measure_stack:
-        parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
-        headers = dict(map(_header_with_stack_size, parts))
-        tree = SourceTree({**exported.tree.files, **headers})
-        exported = replace(exported, tree=tree)
+    headers: dict[str, str] = {}
+    for part in parts_of(compiled):
+        stack = _measured_stack(part) if measure_stack else _predicted_stack(part)
+        if stack is not None:
+            header = f"model/{part.c_prefix}.h"
+            headers[header] = _with_stack_size(part, header, stack)
+    tree = SourceTree({**exported.tree.files, **headers})
+    exported = replace(exported, tree=tree)
     chosen = find_export_format(form)
     option = "--with-tests" if with_tests else f"--format {form}"
     if isinstance(compiled, Bundle) and (with_tests or not chosen.takes_several_models):
@@ -68,19 +86,22 @@ def export_model(
     tests: PackageTests | None = None
     if with_tests and isinstance(compiled, Compilation):
         tests = _tests(compiled)
+    usage = describe_usage(
+        exported, chosen, str(output or package_path(exported, chosen))
+    )
     tree = export_package(exported, chosen, tests)
     path = Path(output or package_path(exported, chosen))
     if chosen.archive is not None:
         write_file(path, chosen.archive.pack(tree))
     else:
         write_project(tree, path)
-    return tree, path
+    return ExportedPackage(tree, path, usage)
 
 
 def _export_input(
     compiled: Compilation | Bundle, metadata: PackageMetadata
 ) -> ExportInput:
-    parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
+    parts = parts_of(compiled)
     metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
     tree = compiled.tree
     if isinstance(compiled, Compilation):
@@ -97,8 +118,16 @@ def _export_input(
     return replace(exported, text=print_module(compiled.module), devices=devices)
 
 
-def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
-    """Return path and text of the model's header with the stack that a run needs."""
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """The stack of a run in bytes, and where the figure comes from."""
+
+    size_bytes: int
+    origin: str
+
+
+def _measured_stack(compiled: Compilation) -> _Stack:
+    """Build the model's firmware, and return the worst path of a run."""
     image, name = build_image(compiled), compiled.c_prefix
     if not image.stack_is_known:
         what = "the stack of a run is not known."
@@ -106,16 +135,35 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
     if image.stack.unbounded:
         what = f"the stack of a run is unbounded: {image.stack.unbounded[0]}."
         raise UsageError(what, where=name, hint="omit --measure-stack.")
-    path = f"model/{name}.h"
+    return _Stack(image.stack.size_bytes, "with the compiler and flags named above")
+
+
+def _predicted_stack(compiled: Compilation) -> _Stack | None:
+    """Return the predicted stack with a margin; None if it is not known."""
+    predicted = predict_stack_bytes(compiled)
+    if predicted is None:
+        return None
+    size_bytes = round_up(predicted + STACK_MARGIN_BYTES, _STACK_ALIGN)
+    origin = (
+        f"predicted, with a margin of {STACK_MARGIN_BYTES}; export --measure-stack "
+        "measures it"
+    )
+    return _Stack(size_bytes, origin)
+
+
+def _with_stack_size(compiled: Compilation, path: str, stack: _Stack) -> str:
+    """Return the model's header with the stack of a run."""
     text = str(compiled.tree.files[path])
     head, mark, rest = text.partition("/* Operators that the model")
     if not mark:
         raise InternalError("the header does not describe the operators.", where=path)
-    note = (
-        "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
-    )
-    macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
-    return path, "".join((head, note, macro, mark, rest))
+    note = f"/* The stack of a run in bytes, {stack.origin}. */\n"
+    macro = f"#define {compiled.c_prefix.upper()}_STACK_BYTES {stack.size_bytes}\n\n"
+    return "".join((head, note, macro, mark, rest))
+
+
+def parts_of(compiled: Compilation | Bundle) -> tuple[Compilation, ...]:
+    return compiled.parts if isinstance(compiled, Bundle) else (compiled,)
 
 
 def _tests(compiled: Compilation) -> PackageTests:

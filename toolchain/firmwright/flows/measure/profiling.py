@@ -39,10 +39,12 @@ from firmwright.flows.measure.instruction_counts import (
 from firmwright.flows.predict import run_schedule
 from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.flows.predict.run_schedule import ModeledTimes, ScheduledCall
+from firmwright.flows.predict.time_prediction import predict_time
 from firmwright.flows.samples.sample_batches import Tensors, measured_sample
 from firmwright.pipeline import Compilation
 from firmwright.report.model import PoolUsage
 from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.run_time import RunTime
 
 log = logging.getLogger(__name__)
 RUNS = 11
@@ -102,6 +104,8 @@ class Profile:
     flags: str = ""
     pools: tuple[PoolUsage, ...] = ()
     schedule: tuple[ScheduledCall, ...] = ()
+    time: RunTime | None = None
+    """The modeled time of a run whose counter counts instructions, if it is known."""
 
     @property
     def macs(self) -> int:
@@ -133,6 +137,7 @@ def profile(
     timing_board: Board | None = None,
     compiler: Compiler | None = None,
     runs: int | None = None,
+    clock_hz: int | None = None,
 ) -> Profile:
     """Measure `compiled` on its board.
 
@@ -140,8 +145,12 @@ def profile(
         count_instructions: Count each instruction in QEMU, which emulates real boards.
         timing_board: The board for modeled cycles, by default the model's; same core.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
+        clock_hz: The clock for modeled time, by default that of the board.
     """
-    board, timed, counts = compiled.board, timing_board or compiled.board, None
+    program, board = compiled, compiled.board
+    timed, counts = timing_board or board, None
+    if clock_hz is not None:
+        timed = timed.at_clock(clock_hz)
     if timing_board is not None and not count_instructions:
         raise UsageError(_NOT_COUNTED, where="--timing-board", hint=_COUNTING_HINT)
     if count_instructions:
@@ -184,7 +193,22 @@ def profile(
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
         pools=_pool_usage(compiled),
         schedule=_schedule(compiled, operators, counts, times),
+        time=_modeled_time(program, counts, info.counter_unit, clock_hz),
     )
+
+
+def _modeled_time(
+    program: Compilation,
+    counts: InstructionCounts | None,
+    unit: str,
+    clock_hz: int | None,
+) -> RunTime | None:
+    """Return the time of the counted instructions, or else the predicted one."""
+    if unit != "instructions":
+        return None
+    if counts is not None:
+        return counts.time
+    return predict_time(program, clock_hz)
 
 
 def _clock_hz(board: Board, timed: Board, start_up_text: str) -> int:

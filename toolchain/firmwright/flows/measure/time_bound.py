@@ -37,7 +37,10 @@ class OperatorBound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The largest cost of a run; `cycles` is None for a core without pipeline model."""
+    """The largest cost of a run; `cycles` is None for a core without pipeline model.
+
+    `chip` and `clock_hz` are those for which the cycles hold; 0 is an unknown clock.
+    """
 
     model: str
     board: str
@@ -46,6 +49,15 @@ class TimeBound:
     operators: tuple[OperatorBound, ...]
     stack: StackUsage
     path: WorstPath
+    chip: str = ""
+    clock_hz: int = 0
+
+    @property
+    def most_ms(self) -> float | None:
+        """The time of the cycles in milliseconds; None if it is not known."""
+        if self.cycles is None or not self.clock_hz:
+            return None
+        return 1e3 * self.cycles / self.clock_hz
 
     @property
     def longest(self) -> OperatorBound | None:
@@ -97,8 +109,18 @@ def bound_time(
         cost = round(spent) if cycles.timing else None
         operators.append(OperatorBound(index, name, label, count, cost))
     total = round(path.cycles) if cycles.timing else None
-    of = compiled.module.name, board.name, path.instructions, total, tuple(operators)
-    return TimeBound(*of, stack=image.stack, path=path)
+    timed = timing_board or board
+    return TimeBound(
+        model=compiled.module.name,
+        board=board.name,
+        instructions=path.instructions,
+        cycles=total,
+        operators=tuple(operators),
+        stack=image.stack,
+        path=path,
+        chip=timed.chip,
+        clock_hz=timed.modeled_hz,
+    )
 
 
 def _cycle_bound(code: MachineCode, timed: Board, board: Board) -> CycleBound:

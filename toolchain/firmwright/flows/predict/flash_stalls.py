@@ -4,7 +4,7 @@ Flash is read in lines of `read_bytes`, each with `wait_states`. The caches are 
 for whole objects, which are a kernel's code and its constants: an object is still in
 the cache if it and all that was read since its last use fit. Constants larger than the
 cache are read again on every pass over them. Code in loops larger than the cache is
-not predicted, since schedules avoid it; without a cache, all code is fetched from flash.
+not predicted, since schedules avoid it. Without a cache, all code comes from flash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,6 @@ from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_traffic import NO_TRAFFIC, count_traffic
 from firmwright.ir.tir.traversal import walk
-
 
 _INSTRUCTION_BYTES = 3.4
 """The mean size of an executed instruction of Thumb-2."""
