@@ -385,7 +385,7 @@ def test_a_package_of_several_models_has_one_plan(concurrent: bool, tmp_path: Pa
         compile_for(load_model(path), numerics="tflm") for path in (DIGITS, KEYWORD)
     ]
     both = bundle(models, concurrent=concurrent)
-    _, folder = export_model(both, "makefile", tmp_path / "both")
+    folder = export_model(both, "makefile", tmp_path / "both").path
     expected = expected_outputs(models[0]) | expected_outputs(models[1])
     assert printed_outputs(folder) == expected
     example = (folder / "example/main.c").read_text(encoding="utf-8")

@@ -147,12 +147,10 @@ def profile(
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
         clock_hz: The clock for modeled time, by default that of the board.
     """
-    program, board = compiled, compiled.board
-    timed, counts = timing_board or board, None
-    if clock_hz is not None:
-        timed = timed.at_clock(clock_hz)
     if timing_board is not None and not count_instructions:
         raise UsageError(_NOT_COUNTED, where="--timing-board", hint=_COUNTING_HINT)
+    program, board, counts = compiled, compiled.board, None
+    timed = _at_clock(timing_board or board, clock_hz)
     if count_instructions:
         compiled = emulate(compiled)
         counts = measure_instructions(
@@ -209,6 +207,10 @@ def _modeled_time(
     if counts is not None:
         return counts.time
     return predict_time(program, clock_hz)
+
+
+def _at_clock(board: Board, clock_hz: int | None) -> Board:
+    return board if clock_hz is None else board.at_clock(clock_hz)
 
 
 def _clock_hz(board: Board, timed: Board, start_up_text: str) -> int:
