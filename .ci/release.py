@@ -4,8 +4,8 @@
     python .ci/release.py -o dist   keep wheel, sdist and SHA-256 sums there
     python .ci/release.py --tag     check, then make the annotated tag (not pushed)
 
-docs/developing/releasing.md describes the whole procedure. Exit status: 1 if something hinders the
-release.
+docs/developing/releasing.md describes the whole procedure. Exit status: 1 if something
+hinders the release.
 """
 
 from __future__ import annotations

@@ -139,13 +139,10 @@ def profile(
     runs: int | None = None,
     clock_hz: int | None = None,
 ) -> Profile:
-    """Measure `compiled` on its board.
+    """Measure `compiled` on its board, with 1 run if counts repeat exactly, else RUNS.
 
-    Args:
-        count_instructions: Count each instruction in QEMU, which emulates real boards.
-        timing_board: The board for modeled cycles, by default the model's; same core.
-        runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
-        clock_hz: The clock for modeled time, by default that of the board.
+    With `count_instructions`, QEMU counts each instruction, and emulates real boards.
+    Cycles are modeled for `timing_board`, by default the model's, at `clock_hz`.
     """
     if timing_board is not None and not count_instructions:
         raise UsageError(_NOT_COUNTED, where="--timing-board", hint=_COUNTING_HINT)
@@ -165,8 +162,7 @@ def profile(
         totals = list(device.measurements(sample, runs))
         info = device.info
         stack_bytes = device.stack_bytes() if info.stack_bytes else None
-    if counts is not None and emulators(compiled.module):
-        totals = [counts.total.instructions]
+    totals = _with_emulated_devices(compiled, counts, totals)
     total = median_low(totals)
     if counts is not None:
         probed, operators = total, _counted(compiled, counts, predictions)
@@ -188,7 +184,7 @@ def profile(
         runs=runs,
         least=min(totals),
         clock_hz=_clock_hz(compiled.board, timed, info.start_up_text),
-        flags=_flags(choose_compiler(compiler, default=board.compiler), board),
+        flags=_flags(compiler, board),
         pools=_pool_usage(compiled),
         schedule=_schedule(compiled, operators, counts, times),
         time=_modeled_time(program, counts, info.counter_unit, clock_hz),
@@ -207,6 +203,15 @@ def _modeled_time(
     if counts is not None:
         return counts.time
     return predict_time(program, clock_hz)
+
+
+def _with_emulated_devices(
+    compiled: Compilation, counts: InstructionCounts | None, totals: list[int]
+) -> list[int]:
+    """Return the totals; with emulated devices, the count without their software."""
+    if counts is not None and emulators(compiled.module):
+        return [counts.total.instructions]
+    return totals
 
 
 def _at_clock(board: Board, clock_hz: int | None) -> Board:
@@ -230,7 +235,8 @@ def _pool_usage(compiled: Compilation) -> tuple[PoolUsage, ...]:
     return tuple(usage)
 
 
-def _flags(compiler: Compiler, board: Board) -> str:
+def _flags(requested: Compiler | None, board: Board) -> str:
+    compiler = choose_compiler(requested, default=board.compiler)
     flags = {"gcc": compile_flags, "clang": clang_flags, "zig": zig_flags}[compiler]
     return " ".join((compiler, MODEL_OPTIMIZATION, *flags(board)))
 
