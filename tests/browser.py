@@ -43,7 +43,9 @@ class OpenPage:
     def overflow(self) -> list[str]:
         """Return the elements that make the page scroll sideways, innermost last."""
         found: list[str] = self.page.evaluate(
-            """() => {
+            """async () => {
+              // Scripts that follow the width of the window run in the next frame.
+              for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
               const width = document.documentElement.clientWidth;
               if (document.documentElement.scrollWidth <= width) return [];
               const scrolls = (part) => part && part !== document.body &&

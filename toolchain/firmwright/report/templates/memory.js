@@ -93,7 +93,7 @@ function alignSlider() {
   const center = (column) => Number(column.getAttribute("x")) + Number(column.getAttribute("width")) / 2;
   const before = slider.getBoundingClientRect().left - map.getBoundingClientRect().left;
   const first = center(columns[0]) - thumb;
-  slider.style.flex = `0 0 ${center(columns.at(-1)) + thumb - first}px`;
+  slider.style.flex = `0 1 ${center(columns.at(-1)) + thumb - first}px`;
   slider.style.marginLeft = `${first - before}px`;
 }
 
