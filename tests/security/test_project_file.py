@@ -27,21 +27,20 @@ CODE_OPTIONS = {
     ("data", "evaluate"): "evil.py:f",
 }
 DATA_OPTIONS = """
-    activations after against all-boards allow-stack assign-device assign-pool baseline baud board boards
-    boards-dir c-api c-standard check-plan chip chips classes clock compare compile-time compiler
-    compress-weights concurrent confirm console const-pool count-instructions cycles dataset debug
-    devices dry-run
-    elide-constants emit-descriptor emit-probe-callback emit-step-api exclude expect fallback
-    find-first-divergence firmware fix-input flash format from header-only-constants help image
-    in-process input input-shape io-buffers iterations jobs json key labels license license-file
-    limit-factor maintainer matrix measure measure-stack method metric models modes name
-    no-inline-asm no-link-params no-tradeoffs numerics offload one-each op operator optimize
-    output-name package-name package-version pareto partition peers per-image per-tensor
-    pipeline-runs planner pool predict prefix preserve-input print-after print-pipeline profile
-    ram ranges recompute reference-model runner runs samples seconds section security-counter seed serve
-    silicon strategy strict stream-input-rows target task timeout timing-board toolchain trials tuning
-    update-of url variant verbose verify verify-passes warmups weight-independent with-tests
-    with-weights
+    activations after against all-boards allow-stack assign-device assign-pool baseline baud board
+    boards boards-dir c-api c-standard check-plan chip chips classes clock compare compile-time
+    compiler compress-weights concurrent confirm console const-pool count-instructions cycles
+    dataset debug devices dry-run elide-constants emit-descriptor emit-probe-callback emit-step-api
+    exclude expect fallback find-first-divergence firmware fix-input flash format from
+    header-only-constants help image in-process input input-shape io-buffers iterations jobs json
+    key labels license license-file limit-factor maintainer matrix measure measure-stack method
+    metric models modes name no-browser no-inline-asm no-link-params no-tradeoffs numerics offload
+    one-each op operator optimize output-name package-name package-version pareto partition peers
+    per-image per-tensor pipeline-runs planner pool predict prefix preserve-input print-after
+    print-pipeline profile ram ranges recompute reference-model runner runs samples seconds section
+    security-counter seed serve silicon strategy stream-input-rows strict target task tcp-port
+    timeout timing-board toolchain trials tuning update-of url variant verbose verify verify-passes
+    warmups weight-independent with-tests with-weights
 """
 """Options that only read data, checked, or choose among what is installed."""
 OUTPUTS = {

@@ -16,11 +16,12 @@ _PORT_MAX = 65535
 
 def run(args: argparse.Namespace) -> Outcome:
     """Serve until the user interrupts it; all files of the page are then removed."""
-    if args.tcp_port > _PORT_MAX:
-        what = f"{args.tcp_port} is not a TCP port."
+    port = args.tcp_port or 0
+    if port > _PORT_MAX:
+        what = f"{port} is not a TCP port."
         raise UsageError(what, where="--tcp-port", hint=f"at most {_PORT_MAX}.")
     with tempfile.TemporaryDirectory(prefix="firmwright-studio-") as folder:
-        server = _open(Workbench(Path(folder)), args.tcp_port)
+        server = _open(Workbench(Path(folder)), port)
         # The address has the token, so it is not part of any log.
         print(f"The studio is at {server.address}", file=sys.stderr, flush=True)
         print("Press Ctrl+C to end it.", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ MODELS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StudioRequest:
     """What a person chose on the page: a model, a board, and the three knobs."""
 
     model: str
@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class Download:
     """A package to download."""
 
     file_name: str
@@ -57,7 +57,7 @@ class Workbench:
 
     folder: Path
     _models: dict[str, Model] = field(default_factory=dict)
-    _compiled: dict[Request, Compilation] = field(default_factory=dict)
+    _compiled: dict[StudioRequest, Compilation] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_model(self, file_name: str, data: bytes) -> dict[str, object]:
@@ -97,7 +97,7 @@ class Workbench:
         goals = [goal for goal in OPTIMIZE_GOALS if goal]
         return {"boards": boards, "goals": goals, "formats": list(export_formats())}
 
-    def fit(self, request: Request) -> dict[str, object]:
+    def fit(self, request: StudioRequest) -> dict[str, object]:
         """Return the fit, and the drawing of the memory plan if the model fits."""
         with self._lock:
             try:
@@ -112,7 +112,7 @@ class Workbench:
                 "command": _command(request),
             }
 
-    def front(self, request: Request) -> dict[str, object]:
+    def front(self, request: StudioRequest) -> dict[str, object]:
         """Return the programs that no other beats in RAM, flash and time."""
         with self._lock:
             compiled, model = self._compile(request), self._model(request)
@@ -132,14 +132,14 @@ class Workbench:
         unit = "instructions" if compiled.board.is_host else "cycles"
         return {"programs": rows, "unit": unit}
 
-    def source(self, request: Request) -> dict[str, object]:
+    def source(self, request: StudioRequest) -> dict[str, object]:
         """Return the C of the model."""
         with self._lock:
             compiled = self._compile(request)
         path = f"model/{compiled.c_prefix}.c"
         return {"path": path, "text": str(compiled.tree.files[path])}
 
-    def package(self, request: Request, form: str) -> Archive:
+    def package(self, request: StudioRequest, form: str) -> Download:
         """Return the package for a build system, as one archive."""
         with self._lock:
             compiled = self._compile(request)
@@ -147,28 +147,28 @@ class Workbench:
             package = export_model(compiled, form, target)
         name = f"{compiled.summary.model}-{form}"
         if package.path.is_file():
-            return Archive(f"{name}.tar", package.path.read_bytes())
-        return Archive(f"{name}.zip", zip_tree(package.tree))
+            return Download(f"{name}.tar", package.path.read_bytes())
+        return Download(f"{name}.zip", zip_tree(package.tree))
 
-    def _compile(self, request: Request) -> Compilation:
+    def _compile(self, request: StudioRequest) -> Compilation:
         if request not in self._compiled:
             compiled = compile_for(self._model(request), **_options(request))
             self._compiled = {request: compiled}
         return self._compiled[request]
 
-    def _model(self, request: Request) -> Model:
+    def _model(self, request: StudioRequest) -> Model:
         if request.model not in self._models:
             what = "the page no longer has this model."
             raise UsageError(what, hint="drop the file again.")
         return self._models[request.model]
 
 
-def read_request(data: JsonObject) -> Request:
+def read_request(data: JsonObject) -> StudioRequest:
     """Return the request in the JSON of a page; raise UsageError for another kind."""
     rows = data.get("stream_input_rows", False)
     if not isinstance(rows, bool):
         raise UsageError("stream_input_rows is neither true nor false.")
-    return Request(
+    return StudioRequest(
         model=_text(data, "model"),
         board=_text(data, "board"),
         optimize=_text(data, "optimize"),
@@ -194,7 +194,7 @@ def _bytes(data: Mapping[str, Json], key: str) -> int | None:
     return value
 
 
-def _options(request: Request) -> OptionValues:
+def _options(request: StudioRequest) -> OptionValues:
     if request.optimize not in OPTIMIZE_GOALS:
         raise UsageError(f"there is no goal {request.optimize!r}.")
     options: OptionValues = {"board": request.board, "optimize": request.optimize}
@@ -217,7 +217,7 @@ def _draw_plan(summary: CompilationSummary) -> str:
     return "".join(maps)
 
 
-def _command(request: Request) -> str:
+def _command(request: StudioRequest) -> str:
     """Return the command line that compiles the same."""
     words = [f"firmwright compile MODEL --board {request.board}"]
     words.append(f"--optimize {request.optimize}")
