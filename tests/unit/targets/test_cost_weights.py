@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from firmwright.boards import load_board
@@ -17,8 +19,9 @@ def of_core(core: str) -> CostWeights:
 
 @pytest.mark.parametrize("core", ["cortex-m0", "cortex-m0plus", "cortex-m23"])
 def test_thumb1_cores_share_their_own_weights(core: str) -> None:
-    own = of_core(core)
-    assert own == of_core("cortex-m0")
+    own, first = of_core(core), of_core("cortex-m0")
+    # Their pipelines differ, so each has its own cycles of a run.
+    assert own == replace(first, run_cycles=own.run_cycles)
     for other in ("cortex-m3", "cortex-m4", "cortex-m55"):
         assert own.instructions != of_core(other).instructions
         assert own.code_bytes != of_core(other).code_bytes

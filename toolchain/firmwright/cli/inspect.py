@@ -6,18 +6,15 @@ from pathlib import Path
 
 from firmwright.base.display_names import format_shape
 from firmwright.base.errors import UnsupportedError
-from firmwright.cli.fit import fit_to_json, format_fit
 from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.model.model import load_model
 from firmwright.flows.model.model_inspection import (
     Inspection,
     ModelOperator,
     ModelTensor,
     inspect_model,
 )
-from firmwright.flows.predict.fit import fit_model
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -26,16 +23,24 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.strict and inspection.unsupported:
         error = UnsupportedError(inspection.unsupported, where=args.model)
     data, text = inspection_to_json(inspection), format_summary(inspection)
-    if args.board and error is None and not inspection.unsupported:
-        model = load_model(args.model, overrides=model_overrides(args))
-        fit = fit_model(model, {"board": args.board, "board_dirs": _folders(args)})
-        data["fit"] = fit_to_json(fit)
-        text = f"{text}\n\n{format_fit(fit)}"
+    if args.board and not inspection.unsupported:
+        fit, summary = _fit(args)
+        data["fit"] = fit
+        text = f"{text}\n\n{summary}"
     return Outcome(data, text, error)
 
 
-def _folders(args: argparse.Namespace) -> tuple[Path, ...]:
-    return tuple(args.board_dirs or ())
+def _fit(args: argparse.Namespace) -> tuple[dict[str, object], str]:
+    """Return the fit on the board, for JSON and as text."""
+    # The compiler is imported only if a board is named.
+    from firmwright.cli.fit import fit_to_json, format_fit
+    from firmwright.flows.model.model import load_model
+    from firmwright.flows.predict.fit import fit_model
+
+    model = load_model(args.model, overrides=model_overrides(args))
+    folders: tuple[Path, ...] = tuple(args.board_dirs or ())
+    fit = fit_model(model, {"board": args.board, "board_dirs": folders})
+    return fit_to_json(fit), format_fit(fit)
 
 
 def inspection_to_json(inspection: Inspection) -> dict[str, object]:

@@ -17,7 +17,7 @@ from firmwright.flows.board.model_session import (
     open_session,
 )
 from firmwright.flows.evidence.collection import EvidenceRequest, collect_evidence
-from firmwright.flows.evidence.record import write_text
+from firmwright.flows.evidence.record import print_evidence
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model.model import split_entry_point, write_file
 from firmwright.flows.samples.sample_batches import (
@@ -164,7 +164,7 @@ def _write_evidence(
         seed=args.seed,
     )
     evidence = collect_evidence(compiled, request, batch, result, wall_seconds)
-    write_file(args.evidence, write_text(evidence).encode())
+    write_file(args.evidence, print_evidence(evidence).encode())
 
 
 def verification_to_json(result: Verification) -> dict[str, object]:

@@ -282,7 +282,7 @@ def evidence_to_json(evidence: Evidence) -> dict[str, object]:
     return {"schema": SCHEMA, **asdict(evidence)}
 
 
-def write_text(evidence: Evidence) -> str:
+def print_evidence(evidence: Evidence) -> str:
     """Return the JSON, with each list of numbers on one line."""
     text = json.dumps(evidence_to_json(evidence), indent=1)
     return _FLAT_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
