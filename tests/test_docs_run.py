@@ -69,6 +69,7 @@ REASONS = {
     "needs a board": r"--port|\bflash\b|nucleo",
     "needs a debugger's server": r"--address localhost",
     "waits for the runner": r"--serve",
+    "serves until it is interrupted": r"firmwright studio",
     "needs TensorFlow": r"import tensorflow",
     "needs PyTorch": r"torch\.",
     "needs a cluster": r"dask|--scheduler",

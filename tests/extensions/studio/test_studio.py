@@ -200,7 +200,9 @@ def open_studio(page: Page, studio: StudioServer) -> OpenPage:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+@pytest.mark.parametrize(
+    "width", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.deep)]
+)
 def test_a_person_fits_a_model_and_builds_the_package(
     width: int,
     pages: Pages,
@@ -259,6 +261,7 @@ def test_a_person_fits_a_model_and_builds_the_package(
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.browser
 def test_a_program_of_the_front_sets_the_knobs(
     pages: Pages, studio: StudioServer, digits_path: Path

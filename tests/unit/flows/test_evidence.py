@@ -301,6 +301,7 @@ def test_values_of_another_type_are_refused(dtype: str, values: Any) -> None:
         to_array(OutputValues("y", dtype, (1,), "0" * 64, values))
 
 
+@pytest.mark.deep
 @pytest.mark.host_c
 def test_floats_on_this_computer_are_within_the_tolerance(
     fw: Callable, tmp_path: Path
@@ -412,6 +413,7 @@ def test_evidence_that_nobody_could_check_is_not_written(
     assert not file.exists()
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_evidence_of_a_board_at_a_port_is_of_its_profile_image(
     fw: Callable, tmp_path: Path

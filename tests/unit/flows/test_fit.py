@@ -105,6 +105,7 @@ def test_a_model_with_a_smaller_budget_fits_less_ram(digits_path: Path) -> None:
     assert compiled.summary.workspace_bytes <= budget
 
 
+@pytest.mark.deep
 @pytest.mark.models
 def test_what_the_input_excludes_is_refused_before_the_search(
     model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,7 @@ def remedy(fit: Fit, kind: RemedyKind) -> str:
     return texts[0]
 
 
+@pytest.mark.deep
 @pytest.mark.models
 def test_an_option_is_named_with_which_the_model_is_compiled(
     model_path: Callable[[str], Path],

@@ -27,6 +27,7 @@ def digits() -> Compilation:
     )
 
 
+@pytest.mark.deep
 def test_each_command_of_the_front_gives_its_program(
     digits: Compilation, monkeypatch: pytest.MonkeyPatch
 ):

@@ -67,9 +67,14 @@ def predict_instructions(program: LoweredProgram) -> Mapping[int, int]:
     return counts
 
 
-def predict_lowered(module: IRModule) -> Mapping[int, PredictedCost]:
-    """Predict each operator's cost; -1 is the key of rows moved in segments."""
-    costs = kernel_costs(module)
+def predict_lowered(
+    module: IRModule, known: Mapping[str, Cost] | None = None
+) -> Mapping[int, PredictedCost]:
+    """Predict each operator's cost; -1 is the key of rows moved in segments.
+
+    `known` are the costs of the kernels, if they were computed before.
+    """
+    costs = kernel_costs(module) if known is None else known
     totals: dict[int, PredictedCost] = {}
     for call, times in count_kernel_calls(module.aot_main.body).items():
         totals[call.op] = _plus(totals.get(call.op), costs[call.callee], times)

@@ -12,7 +12,7 @@ from firmwright.boards import Board, load_board
 from firmwright.flows.model.compilation import options_for
 from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model
-from firmwright.flows.predict.cost_prediction import predict_lowered
+from firmwright.flows.predict.cost_prediction import kernel_costs, predict_lowered
 from firmwright.flows.predict.memory_prediction import (
     predict_flash_bytes,
     predict_stack_bytes,
@@ -151,7 +151,8 @@ def _lowered(model: Model, given: OptionValues) -> LoweredProgram | Fit:
 def fit_of_program(program: LoweredProgram, clock_hz: int | None = None) -> Fit:
     """Return the fit of a program that has been compiled, without other RAM sizes."""
     module, board = program.module, program.board
-    costs = predict_lowered(program.selected).values()
+    known = kernel_costs(program.selected)
+    costs = predict_lowered(program.selected, known).values()
     workspace_bytes = module.memory_plan.workspace_bytes
     flash = MemoryNeed(predict_flash_bytes(program), _flash_for_model(board))
     return Fit(
@@ -162,7 +163,7 @@ def fit_of_program(program: LoweredProgram, clock_hz: int | None = None) -> Fit:
         flash=flash,
         stack_bytes=predict_stack_bytes(program),
         instructions=sum(cost.instructions for cost in costs),
-        time=None if board.is_host else predict_time(program, clock_hz),
+        time=None if board.is_host else predict_time(program, clock_hz, known),
         slow_memory=_slow_traffic(program),
         problem=_flash_problem(flash),
     )

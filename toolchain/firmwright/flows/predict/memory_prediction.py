@@ -6,7 +6,7 @@ images of gcc (`targets/cost_weights.txt`).
 
 from collections.abc import Iterator
 
-from firmwright.flows.predict.cost_prediction import kernel_costs
+from firmwright.flows.predict.cost_prediction import kernel_calls, kernel_costs
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import CostWeights
@@ -61,7 +61,8 @@ def _stack_needs(module: IRModule) -> Iterator[int | None]:
     intrinsics = collect_intrinsics(module, INTRINSICS)
     most: dict[str, dict[str, float]] = {}
     weights_by_target: dict[str, CostWeights] = {}
-    for name in kernel_costs(module):
+    names = {call.callee for call in kernel_calls(module.aot_main.body)}
+    for name in sorted(names):
         kernel = module.kernel(name)
         target = str(kernel.attrs.get("target", ""))
         weights = cost_weights_for(module.targets.get(target))

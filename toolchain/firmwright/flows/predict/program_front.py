@@ -7,7 +7,7 @@ from pathlib import Path
 
 from firmwright.base.errors import DoesNotFitError
 from firmwright.compilation_summary import MemoryTradeoff
-from firmwright.flows.predict.cost_prediction import predict_lowered
+from firmwright.flows.predict.cost_prediction import kernel_costs, predict_lowered
 from firmwright.flows.predict.memory_prediction import predict_flash_bytes
 from firmwright.flows.predict.time_prediction import predict_cycles
 from firmwright.ir.graph.nodes import Function
@@ -47,7 +47,8 @@ def _describe(
     program: LoweredProgram, file: str, *, is_current: bool = False
 ) -> ParetoProgram:
     options = program.options
-    costs = predict_lowered(program.selected).values()
+    known = kernel_costs(program.selected)
+    costs = predict_lowered(program.selected, known).values()
     words = ["--optimize", options.optimize]
     if options.ram_bytes is not None:
         words += ["--ram", str(options.ram_bytes)]
@@ -58,6 +59,6 @@ def _describe(
         workspace_bytes=program.module.memory_plan.workspace_bytes,
         flash_bytes=predict_flash_bytes(program),
         instructions=sum(cost.instructions for cost in costs),
-        cycles=predict_cycles(program, program.board),
+        cycles=predict_cycles(program, program.board, known),
         is_current=is_current,
     )
