@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.boards import load_board
 from firmwright.choose.kernel_selection import KernelSelector
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.predict import memory_prediction
 from firmwright.flows.predict.fit import Fit, fit_model, fit_of_program
 from firmwright.flows.predict.remedies import RemedyKind
 
+ROOT = Path(__file__).resolve().parents[3]
 FLASH_ERROR = 0.03
 STACK_ERROR_BYTES = 64
 TIME_ERROR = 0.10
@@ -105,10 +108,22 @@ def test_a_model_with_a_smaller_budget_fits_less_ram(digits_path: Path) -> None:
     assert compiled.summary.workspace_bytes <= budget
 
 
+def boards_with_larger_flash(folder: Path) -> Path:
+    """Write a Blue Pill with 1 MB of flash, as the largest STM32F103 have it."""
+    for name in ("soc/stm32f103c8.toml", "bluepill-f103/board.toml"):
+        text = (ROOT / "boards" / name).read_text(encoding="utf-8")
+        file = folder / name
+        file.parent.mkdir()
+        file.write_text(text.replace("0x0001_0000", "0x0010_0000"), encoding="utf-8")
+    return folder
+
+
 @pytest.mark.deep
 @pytest.mark.models
 def test_what_the_input_excludes_is_refused_before_the_search(
-    model_path: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    model_path: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches: list[int] = []
     select = KernelSelector.select
@@ -119,7 +134,14 @@ def test_what_the_input_excludes_is_refused_before_the_search(
 
     monkeypatch.setattr(KernelSelector, "select", counted)
     model = load_model(model_path("vww_96_float.tflite"))
-    fit = fit_model(model, {"board": "bluepill-f103", "stream_input_rows": False})
+    fit = fit_model(
+        model,
+        {
+            "board": "bluepill-f103",
+            "board_dirs": (boards_with_larger_flash(tmp_path),),
+            "stream_input_rows": False,
+        },
+    )
     assert not fit.fits
     # The input has 96 x 96 x 3 floats; only the trials of options search.
     assert fit.workspace.need_bytes == 110_592
@@ -140,11 +162,13 @@ def test_an_option_is_named_with_which_the_model_is_compiled(
     model_path: Callable[[str], Path],
 ) -> None:
     model = load_model(model_path("vww_96_int8.tflite"))
-    fit = fit_model(model, {"board": "bluepill-f103"})
+    fit = fit_model(model, {"board": "microbit"})
     assert remedy(fit, RemedyKind.OPTION) == "--stream-input-rows"
-    compiled = compile_for(model, "bluepill-f103", stream_input_rows=True)
+    compiled = compile_for(model, "microbit", stream_input_rows=True)
     needs = [item.workspace_bytes for item in fit.remedies if not item.is_estimate]
     assert needs == [compiled.summary.workspace_bytes]
+    # The firmware links: it fits the flash of the chip, too.
+    assert build_image(compiled).model_flash_bytes > 0
 
 
 def test_a_budget_that_is_too_small_is_answered_with_the_least(
@@ -158,3 +182,39 @@ def test_a_budget_that_is_too_small_is_answered_with_the_least(
     assert words[0] in ("--ram", "--stream-input-rows", "--optimize")
     if words[0] == "--ram":
         compile_for(model, "mps2-an386", ram_bytes=int(words[1]))
+
+
+def test_a_budget_below_the_input_is_answered_with_one_that_compiles(
+    digits_path: Path,
+) -> None:
+    model = load_model(digits_path)
+    fit = fit_model(model, {"board": "mps2-an386", "ram_bytes": 10})
+    budgets = [item.text.split() for item in fit.remedies]
+    (budget,) = [int(words[1]) for words in budgets if words[0] == "--ram"]
+    compiled = compile_for(model, "mps2-an386", ram_bytes=budget)
+    assert compiled.summary.workspace_bytes == budget
+    assert RemedyKind.BOARD not in {item.kind for item in fit.remedies}
+
+
+def test_less_ram_is_no_remedy_for_too_little_flash(
+    digits_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(digits_path)
+    flash_bytes = load_board("bluepill-f103").flash.size_bytes
+    monkeypatch.setattr(
+        memory_prediction, "FIRMWARE_FLASH_BYTES", flash_bytes - 8 * 1024
+    )
+    fit = fit_model(model, {"board": "bluepill-f103"})
+    assert not fit.fits
+    assert "of flash" in fit.problem
+    assert {item.kind for item in fit.remedies} <= {RemedyKind.BOARD}
+
+
+def test_a_flash_budget_that_is_too_small_does_not_fit(digits_path: Path) -> None:
+    fit = fit_model(
+        load_model(digits_path), {"board": "mps2-an386", "flash_bytes": 100}
+    )
+    assert not fit.fits
+    assert fit.workspace is None
+    assert "at least" in fit.problem
+    assert fit.remedies == ()

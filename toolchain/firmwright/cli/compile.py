@@ -7,7 +7,7 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
-from firmwright.cli.fit import figures
+from firmwright.cli.fit import predicted_figures
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
@@ -215,9 +215,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     ]
     for item in summary.rejections:
         rows.append(("on the core", summary.describe_rejection(item)))
-    predicted = figures(fit_of_program(compiled))
-    # The workspace is stated above, with its pools.
-    rows += [row for row in predicted if row[0] != "RAM"]
+    rows += predicted_figures(fit_of_program(compiled))
     return format_pairs([*rows, *_common_rows(seconds, output)])
 
 

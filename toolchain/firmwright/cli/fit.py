@@ -7,9 +7,9 @@ from firmwright.boards import list_boards
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.predict.fit import Fit, RamSize, fit_boards, fit_model
+from firmwright.flows.predict.fit import Fit, MemoryNeed, RamSize, fit_boards, fit_model
 from firmwright.flows.predict.remedies import Remedy
-from firmwright.targets.run_time import RunTime, format_ms
+from firmwright.targets.run_time import RunTime
 
 _KIBIBYTE = 1024
 
@@ -29,15 +29,15 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def fit_to_json(fit: Fit) -> dict[str, object]:
-    flash = fit.flash
+    workspace, flash = fit.workspace, fit.flash
     return {
         "model": fit.model,
         "board": fit.board,
         "chip": fit.chip,
         "fits": fit.fits,
         "problem": fit.problem or None,
-        "workspace_bytes": fit.workspace.need_bytes,
-        "workspace_limit_bytes": fit.workspace.have_bytes,
+        "workspace_bytes": workspace.need_bytes if workspace else None,
+        "workspace_limit_bytes": workspace.have_bytes if workspace else None,
         "flash_bytes": flash.need_bytes if flash else None,
         "flash_limit_bytes": flash.have_bytes if flash else None,
         "stack_bytes": fit.stack_bytes,
@@ -103,15 +103,17 @@ def format_fit(fit: Fit) -> str:
 
 def figures(fit: Fit) -> list[tuple[str, Cell]]:
     """Return RAM, flash, stack and time as rows of a summary."""
-    ram = f"{fit.workspace.need_bytes:,} bytes"
-    if fit.workspace.have_bytes is not None:
-        ram += f" of {fit.workspace.have_bytes:,}"
-    rows: list[tuple[str, Cell]] = [("RAM", ram)]
+    rows: list[tuple[str, Cell]] = []
+    if fit.workspace is not None:
+        rows.append(("RAM", _format_need(fit.workspace)))
+    return rows + predicted_figures(fit)
+
+
+def predicted_figures(fit: Fit) -> list[tuple[str, Cell]]:
+    """Return flash, stack and time as rows of a summary."""
+    rows: list[tuple[str, Cell]] = []
     if fit.flash is not None:
-        flash = f"about {fit.flash.need_bytes:,} bytes"
-        if fit.flash.have_bytes is not None:
-            flash += f" of {fit.flash.have_bytes:,}"
-        rows.append(("flash", flash))
+        rows.append(("flash", f"about {_format_need(fit.flash)}"))
     if fit.stack_bytes is not None:
         rows.append(("stack", f"about {fit.stack_bytes:,} bytes"))
     if fit.time is not None:
@@ -123,23 +125,27 @@ def figures(fit: Fit) -> list[tuple[str, Cell]]:
     return rows
 
 
+def _format_need(need: MemoryNeed) -> str:
+    text = f"{need.need_bytes:,} bytes"
+    return text if need.have_bytes is None else f"{text} of {need.have_bytes:,}"
+
+
 def _verdict(fit: Fit) -> str:
     if fit.fits:
         return "yes"
-    missing = [
-        need.spare_bytes
-        for need in (fit.workspace, fit.flash)
-        if need is not None and need.spare_bytes is not None and need.spare_bytes < 0
-    ]
-    short = f", {-min(missing):,} bytes are missing" if missing else ""
-    return f"no{short}: {fit.problem}" if fit.problem else f"no{short}"
+    missing = 0
+    for need in (fit.workspace, fit.flash):
+        if need is not None and need.spare_bytes is not None:
+            missing = max(missing, -need.spare_bytes)
+    short = f", {missing:,} bytes are missing" if missing else ""
+    return f"no{short}: {fit.problem}"
 
 
 def _format_sizes(sizes: Sequence[RamSize]) -> str:
-    """Format `fits 64 KB and 32 KB, but not 16 KB`."""
+    """Format `fits 64 KB, 32 KB, not 16 KB`."""
     fitting = [_kilobytes(size) for size in sizes if size.fits]
     failing = [_kilobytes(size) for size in sizes if not size.fits]
-    parts = []
+    parts: list[str] = []
     if fitting:
         parts.append(f"fits {', '.join(fitting)}")
     if failing:
@@ -154,21 +160,12 @@ def _kilobytes(size: RamSize) -> str:
 def format_fits(fits: Sequence[Fit]) -> str:
     rows: list[list[Cell]] = []
     for fit in fits:
+        ram = fit.workspace.need_bytes if fit.workspace else None
         flash = fit.flash.need_bytes if fit.flash else None
+        time = clock = None
+        if fit.time is not None:
+            time, clock = fit.time.milliseconds, f"{fit.time.clock_hz / 1e6:g}"
         verdict = "yes" if fit.fits else "no"
-        sizes: list[Cell] = [fit.workspace.need_bytes, flash, fit.stack_bytes]
-        rows.append([fit.board, verdict, *sizes, _range(fit.time), _megahertz(fit)])
+        rows.append([fit.board, verdict, ram, flash, fit.stack_bytes, time, clock])
     head = ["board", "fits", "RAM", "flash", "stack", "modeled ms", "MHz"]
     return format_table(head, rows)
-
-
-def _range(time: RunTime | None) -> str | None:
-    if time is None:
-        return None
-    if time.most_ms is None:
-        return f"over {format_ms(time.least_ms)}"
-    return f"{format_ms(time.least_ms)} to {format_ms(time.most_ms)}"
-
-
-def _megahertz(fit: Fit) -> str | None:
-    return None if fit.time is None else f"{fit.time.clock_hz / 1e6:g}"

@@ -52,7 +52,7 @@ def _weights(
         code_bytes={**_CODE_BYTES[family], **dict.fromkeys(soft, _CALL_BYTES)},
         registers=registers,
         run_cycles=_run_cycles(mcpu, instructions, cycles),
-        stack_bytes=_STACK[family],
+        image=_IMAGE[family],
     )
 
 
@@ -115,4 +115,4 @@ _CODE_BYTES = _columns(_TEXT["code_bytes"])
 _SOFT_FLOAT = _columns(_TEXT["soft_float"])
 _FPU = _columns(_TEXT["fpu"])
 _RUN = _rows(_TEXT["run"])
-_STACK = _columns(_TEXT["stack"])
+_IMAGE = _columns(_TEXT["image"])

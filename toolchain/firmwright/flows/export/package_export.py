@@ -41,7 +41,7 @@ from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.pipeline import Bundle, Compilation
 
 STACK_MARGIN_BYTES = 64
-"""The error that a predicted stack may have (docs/predictions.md)."""
+"""The error that a predicted stack may have (docs/developing/predictions.md)."""
 _STACK_ALIGN = 8
 KNOWN_ANSWER_COUNT = 8
 """The number of samples with known answers in a package's tests."""

@@ -1,7 +1,7 @@
 """Whether a model fits a board, and how fast it runs there, predicted without a build.
 
 The workspace is that of the memory plan. Flash, stack and time are predictions
-(docs/predictions.md); none of them needs a compiler or an emulator.
+(docs/developing/predictions.md); none of them needs a compiler or an emulator.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model
 from firmwright.flows.predict.cost_prediction import kernel_costs, predict_lowered
 from firmwright.flows.predict.memory_prediction import (
+    flash_for_model,
     predict_flash_bytes,
     predict_stack_bytes,
 )
@@ -29,10 +30,8 @@ from firmwright.pipeline import LoweredProgram, Options, lower_program
 from firmwright.pipeline.interface_bound import interface_bytes
 from firmwright.targets.run_time import RunTime
 
-FIRMWARE_FLASH_BYTES = 5700
-"""The flash of the firmware around a model: start-up, console, link and server."""
 FIRMWARE_RAM_BYTES = 640
-"""The data of that firmware, and the stack that it uses besides the model's."""
+"""The data of the firmware around a model, and its stack besides the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +73,14 @@ class Fit:
     """The memory and time of a model on a board.
 
     `workspace` is what the program needs; if none fits, it is the least that any
-    program needs as far as known, and `problem` says so. `flash_bytes`, `stack_bytes`
-    and `time` are None if they are not known.
+    program needs as far as known. `problem` says what does not fit; "" if all does.
+    Figures that are not known are None.
     """
 
     model: str
     board: str
     chip: str
-    workspace: MemoryNeed
+    workspace: MemoryNeed | None
     flash: MemoryNeed | None = None
     stack_bytes: int | None = None
     instructions: int | None = None
@@ -93,7 +92,7 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        return self.workspace.fits and (self.flash is None or self.flash.fits)
+        return not self.problem
 
 
 def fit_model(model: Model, given: OptionValues, clock_hz: int | None = None) -> Fit:
@@ -104,7 +103,8 @@ def fit_model(model: Model, given: OptionValues, clock_hz: int | None = None) ->
     fit = _fit_without_remedies(model, given, clock_hz)
     if fit.fits:
         return fit
-    return replace(fit, remedies=find_remedies(model, given, fit.workspace.need_bytes))
+    need_bytes = fit.workspace.need_bytes if fit.workspace else 0
+    return replace(fit, remedies=find_remedies(model, given, need_bytes))
 
 
 def fit_boards(
@@ -128,9 +128,9 @@ def _fit_without_remedies(
     if isinstance(program, Fit):
         return program
     fit = fit_of_program(program, clock_hz)
-    if program.board.is_host:
+    if program.board.is_host or model.module.is_started:
         return fit
-    return replace(fit, other_ram=_other_ram(model, program, fit))
+    return replace(fit, other_ram=_other_ram(model, program, fit.stack_bytes or 0))
 
 
 def _fit_on_board(model: Model, given: OptionValues, clock_hz: int | None) -> Fit:
@@ -154,14 +154,15 @@ def fit_of_program(program: LoweredProgram, clock_hz: int | None = None) -> Fit:
     known = kernel_costs(program.selected)
     costs = predict_lowered(program.selected, known).values()
     workspace_bytes = module.memory_plan.workspace_bytes
-    flash = MemoryNeed(predict_flash_bytes(program), _flash_for_model(board))
+    own = kernel_costs(module)
+    flash = MemoryNeed(predict_flash_bytes(program, own), flash_for_model(board))
     return Fit(
         model=module.name,
         board=board.name,
         chip=board.chip,
         workspace=MemoryNeed(workspace_bytes, _pool_bytes(module)),
         flash=flash,
-        stack_bytes=predict_stack_bytes(program),
+        stack_bytes=predict_stack_bytes(program, own),
         instructions=sum(cost.instructions for cost in costs),
         time=None if board.is_host else predict_time(program, clock_hz, known),
         slow_memory=_slow_traffic(program),
@@ -180,12 +181,15 @@ def _flash_problem(flash: MemoryNeed) -> str:
 
 def _too_large(model: Model, options: Options, error: DoesNotFitError) -> Fit:
     board = load_board(options.board, options.board_dirs)
-    limit_bytes = workspace_limit(board, options.ram_bytes)
+    need: MemoryNeed | None = None
+    if error.lowest_bytes:
+        limit_bytes = workspace_limit(board, options.ram_bytes)
+        need = MemoryNeed(error.lowest_bytes, limit_bytes)
     return Fit(
         model=model.name,
         board=board.name,
         chip=board.chip,
-        workspace=MemoryNeed(error.lowest_bytes, limit_bytes),
+        workspace=need,
         problem=error.what.rstrip("."),
     )
 
@@ -201,22 +205,19 @@ def _pool_bytes(module: IRModule) -> int | None:
     return total
 
 
-def _flash_for_model(board: Board) -> int | None:
-    if board.is_host:
-        return None
-    return board.flash.size_bytes - FIRMWARE_FLASH_BYTES
-
-
-def _other_ram(model: Model, program: LoweredProgram, fit: Fit) -> tuple[RamSize, ...]:
+def _other_ram(
+    model: Model, program: LoweredProgram, stack_bytes: int
+) -> tuple[RamSize, ...]:
     """Return the smaller usual sizes of RAM for which the answer is known.
 
     For the first size below the need of this program, a smaller program is searched, as
     for a chip of that size. Below the inputs and outputs, none exists.
     """
-    beside = (fit.stack_bytes or 0) + FIRMWARE_RAM_BYTES
+    beside = stack_bytes + FIRMWARE_RAM_BYTES
+    need_bytes = program.module.memory_plan.workspace_bytes + beside
     sizes: list[RamSize] = []
     size = _power_of_two_below(program.board.ram.size_bytes)
-    while size >= fit.workspace.need_bytes + beside:
+    while size >= need_bytes:
         sizes.append(RamSize(size, fits=True))
         size //= 2
     has_smaller = _fits_within(model, program, size - beside)

@@ -4,20 +4,20 @@ Constants are exact. The code bytes and the stack follow from weights that are f
 images of gcc (`targets/cost_weights.txt`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from firmwright.flows.predict.cost_prediction import kernel_calls, kernel_costs
+from firmwright.boards import Board
+from firmwright.flows.predict.cost_prediction import kernel_costs
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.cost_model import CostWeights
-from firmwright.ir.tir.op_count import count_operations
+from firmwright.ir.tir.cost_model import Cost, CostWeights
 from firmwright.ir.tir.traversal import walk
 from firmwright.package.metadata import summarize_compilation
-from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import LoweredProgram
-from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import cost_weights_for
 
+FIRMWARE_FLASH_BYTES = 5700
+"""The flash of the firmware around a model: start-up, console, link and server."""
 _MAIN_BYTES = 160
 """Code and tables of a model besides its kernels: the main and the descriptions."""
 _CALL_BYTES = 16
@@ -35,57 +35,75 @@ def constants_in_flash(module: IRModule) -> int:
     return total
 
 
-def predict_flash_bytes(program: LoweredProgram) -> int:
-    """Predict the model's share of the flash: kernels, main and constants."""
+def predict_flash_bytes(
+    program: LoweredProgram, known: Mapping[str, Cost] | None = None
+) -> int:
+    """Predict the model's share of the flash: kernels, main and constants.
+
+    `known` are the costs of the program's kernels, if they were computed before.
+    """
     module = program.module
-    costs = kernel_costs(module)
-    code: dict[str, int] = {}
+    costs = kernel_costs(module) if known is None else known
+    code: dict[str, float] = {}
     for name, cost in costs.items():
-        code[module.kernel(name).code] = cost.code_bytes
-    main_bytes = _MAIN_BYTES + _CALL_BYTES * len(costs)
-    return sum(code.values()) + main_bytes + constants_in_flash(module)
-
-
-def predict_stack_bytes(program: LoweredProgram) -> int | None:
-    """Predict the stack of a run; None for targets without weights."""
-    module = program.module
-    needs = list(_stack_needs(module))
-    known = [need for need in needs if need is not None]
-    if not known or len(known) < len(needs):
-        return None
-    return max(known)
-
-
-def _stack_needs(module: IRModule) -> Iterator[int | None]:
-    """Yield the stack of each target's kernels: the most of each cause, together."""
-    intrinsics = collect_intrinsics(module, INTRINSICS)
-    most: dict[str, dict[str, float]] = {}
-    weights_by_target: dict[str, CostWeights] = {}
-    names = {call.callee for call in kernel_calls(module.aot_main.body)}
-    for name in sorted(names):
         kernel = module.kernel(name)
-        target = str(kernel.attrs.get("target", ""))
-        weights = cost_weights_for(module.targets.get(target))
-        weights_by_target[target] = weights
-        counts = count_operations(
-            kernel, intrinsics, weights.instructions, weights.registers
-        )
+        factor = _weights_of(module, kernel).image.get("code", 1.0)
+        code[kernel.code] = factor * cost.code_bytes
+    main_bytes = _MAIN_BYTES + _CALL_BYTES * len(costs)
+    return round(sum(code.values())) + main_bytes + constants_in_flash(module)
+
+
+def _weights_of(module: IRModule, kernel: tir.PrimFunc) -> CostWeights:
+    return cost_weights_for(module.targets.get(str(kernel.attrs.get("target", ""))))
+
+
+def flash_for_model(board: Board) -> int | None:
+    """Return the flash beside the firmware around a model; None on the host."""
+    if board.is_host:
+        return None
+    return board.flash.size_bytes - FIRMWARE_FLASH_BYTES
+
+
+def predict_stack_bytes(
+    program: LoweredProgram, known: Mapping[str, Cost] | None = None
+) -> int | None:
+    """Predict the stack of a run; None for targets without weights.
+
+    `known` are the costs of the program's kernels, if they were computed before.
+    """
+    module = program.module
+    costs = kernel_costs(module) if known is None else known
+    needs = list(_stack_needs(module, costs))
+    sizes = [need for need in needs if need is not None]
+    if not sizes or len(sizes) < len(needs):
+        return None
+    return max(sizes)
+
+
+def _stack_needs(module: IRModule, costs: Mapping[str, Cost]) -> Iterator[int | None]:
+    """Yield the stack of each target's kernels: the most of each cause, together."""
+    most: dict[str, dict[str, float]] = {}
+    prices: dict[str, Mapping[str, float]] = {}
+    for name, cost in costs.items():
+        kernel = module.kernel(name)
         causes = {
             "base": 1.0,
             "loop": float(_loops(kernel)),
             "argument": float(max(len(kernel.params) - _REGISTER_ARGUMENTS, 0)),
-            "spill": counts.written.get("spill", 0.0),
+            "spill": cost.spilled_values,
             "view": float(_views(kernel)),
         }
+        target = str(kernel.attrs.get("target", ""))
+        prices[target] = _weights_of(module, kernel).image
         own = most.setdefault(target, {})
         for cause, count in causes.items():
             own[cause] = max(own.get(cause, 0.0), count)
     for target, causes in most.items():
-        prices = weights_by_target[target].stack_bytes
-        if not prices:
+        own_prices = prices[target]
+        if not own_prices:
             yield None
             continue
-        yield round(sum(prices[cause] * count for cause, count in causes.items()))
+        yield round(sum(own_prices[cause] * count for cause, count in causes.items()))
 
 
 def _loops(kernel: tir.PrimFunc) -> int:

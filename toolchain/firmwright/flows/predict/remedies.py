@@ -20,6 +20,10 @@ from firmwright.flows.model.compilation import (
 )
 from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model
+from firmwright.flows.predict.memory_prediction import (
+    flash_for_model,
+    predict_flash_bytes,
+)
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule
@@ -71,18 +75,24 @@ def find_remedies(
 ) -> tuple[Remedy, ...]:
     """Return the changes with which `model` fits the board, the least costly first.
 
-    `need_bytes` is the least workspace that is known to be needed.
+    `need_bytes` is the least workspace that is known to be needed; nothing is known to
+    help if it is 0.
     """
+    if not need_bytes:
+        return ()
     options = options_for(model.module, given)
     board = load_board(options.board, options.board_dirs)
-    limit_bytes = workspace_limit(board, options.ram_bytes)
+    all_bytes = workspace_limit(board, None)
+    room = _Room(workspace_limit(board, options.ram_bytes), flash_for_model(board))
+    # If the board has room, the user's budget is what is too small.
+    is_budget = options.ram_bytes is not None and need_bytes <= all_bytes
     trials = _OptionTrials(model, given)
     found = [
-        _quantized(model.module, need_bytes, limit_bytes, trials),
-        _larger_budget(board, options.ram_bytes, need_bytes),
+        _quantized(model.module, need_bytes, room, trials),
+        trials.larger_budget(need_bytes, all_bytes) if is_budget else None,
         trials.first_that_fits(),
-        _smaller_input(model.module, need_bytes, limit_bytes),
-        _other_boards(model.module, board, need_bytes),
+        _smaller_input(model.module, need_bytes, room),
+        None if is_budget else _other_boards(model.module, board, need_bytes),
     ]
     return tuple(remedy for remedy in found if remedy is not None)
 
@@ -98,10 +108,9 @@ def compile_or_advise(
     try:
         return compile_for(model, watch=watch, stopwatch=stopwatch, **given)
     except DoesNotFitError as error:
-        if error.lowest_bytes:
-            remedies = find_remedies(model, given, error.lowest_bytes)
-            if remedies:
-                error.hint = "; or ".join(map(str, remedies)) + "."
+        remedies = find_remedies(model, given, error.lowest_bytes)
+        if remedies:
+            error.hint = "; or ".join(map(str, remedies)) + "."
         raise
 
 
@@ -112,6 +121,22 @@ def workspace_limit(board: Board, budget: int | None) -> int:
         if not pool.targets:
             total += pool.size_bytes or 0
     return total if budget is None else min(total, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The workspace and the flash that a board has for a model; None is no limit."""
+
+    workspace_bytes: int
+    flash_bytes: int | None
+
+    def holds_estimate(self, workspace_bytes: int, flash_bytes: int) -> bool:
+        """Return whether estimates fit, with a margin for their errors."""
+        if workspace_bytes * _ESTIMATE_PERCENT > 100 * self.workspace_bytes:
+            return False
+        if self.flash_bytes is None:
+            return True
+        return flash_bytes * _ESTIMATE_PERCENT <= 100 * self.flash_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +184,19 @@ class _OptionTrials:
                 )
         return None
 
+    def larger_budget(self, need_bytes: int, most_bytes: int) -> Remedy | None:
+        """Return the least budget that is enough, at most `most_bytes`.
+
+        `need_bytes` may be what the inputs alone need; the search then finds the least.
+        """
+        trial = _Trial(f"--ram {need_bytes}", {"ram_bytes": need_bytes})
+        need = self._need(trial)
+        if need is None or need.size_bytes > most_bytes:
+            return None
+        size_bytes = need.size_bytes
+        text = f"--ram {size_bytes}"
+        return Remedy(RemedyKind.OPTION, text, size_bytes, is_estimate=False)
+
     def need_by_rows(self) -> int | None:
         """Return what the program needs if its input is fed by rows."""
         if self.given.get("stream_input_rows"):
@@ -187,11 +225,13 @@ class _OptionTrials:
             return _Need(size_bytes, fits=False) if size_bytes else None
         except FirmwrightError:
             return None
-        return _Need(program.module.memory_plan.workspace_bytes, fits=True)
+        flash_limit = flash_for_model(program.board)
+        fits = flash_limit is None or predict_flash_bytes(program) <= flash_limit
+        return _Need(program.module.memory_plan.workspace_bytes, fits)
 
 
 def _quantized(
-    module: IRModule, need_bytes: int, limit_bytes: int, trials: _OptionTrials
+    module: IRModule, need_bytes: int, room: _Room, trials: _OptionTrials
 ) -> Remedy | None:
     """Estimate the workspace of the int8 model, alone or with the input by rows.
 
@@ -205,16 +245,26 @@ def _quantized(
     if not floats or len(floats) < len(values) / 2:
         return None
     text = "quantize the model to int8 (firmwright quantize, or at its export)"
-    estimate = need_bytes * INT8.size_bytes // FLOAT32.size_bytes
-    if estimate * _ESTIMATE_PERCENT > 100 * limit_bytes:
+    flash_bytes = _quarter(_constants_bytes(module))
+    estimate = _quarter(need_bytes)
+    if not room.holds_estimate(estimate, flash_bytes):
         need_by_rows = trials.need_by_rows()
         if need_by_rows is None:
             return None
-        estimate = need_by_rows * INT8.size_bytes // FLOAT32.size_bytes
-        if estimate * _ESTIMATE_PERCENT > 100 * limit_bytes:
+        estimate = _quarter(need_by_rows)
+        if not room.holds_estimate(estimate, flash_bytes):
             return None
         text += f" and {_BY_ROWS.text}"
     return Remedy(RemedyKind.QUANTIZE, text, estimate, is_estimate=True)
+
+
+def _quarter(float_bytes: int) -> int:
+    """Return the bytes of int8 tensors in place of floats."""
+    return float_bytes * INT8.size_bytes // FLOAT32.size_bytes
+
+
+def _constants_bytes(module: IRModule) -> int:
+    return sum(constant.size_bytes for constant in module.constants.values())
 
 
 def _activations(entry: Function) -> list[Value]:
@@ -222,15 +272,6 @@ def _activations(entry: Function) -> list[Value]:
     for call in entry.body:
         values += call.outputs
     return values
-
-
-def _larger_budget(board: Board, budget: int | None, need_bytes: int) -> Remedy | None:
-    """Return the budget that is enough, if the user's is what is too small."""
-    if budget is None or need_bytes > workspace_limit(board, None):
-        return None
-    return Remedy(
-        RemedyKind.OPTION, f"--ram {need_bytes}", need_bytes, is_estimate=False
-    )
 
 
 def _further_pools(given: OptionValues) -> Iterator[_Trial]:
@@ -262,9 +303,7 @@ def _savings(given: OptionValues) -> list[_Trial]:
     return trials
 
 
-def _smaller_input(
-    module: IRModule, need_bytes: int, limit_bytes: int
-) -> Remedy | None:
+def _smaller_input(module: IRModule, need_bytes: int, room: _Room) -> Remedy | None:
     """Estimate the workspace for smaller images: it follows the number of pixels."""
     entry = module.entry
     if not isinstance(entry, Function) or len(entry.params) != 1:
@@ -277,7 +316,7 @@ def _smaller_input(
         rows, columns = round(height * scale), round(width * scale)
         estimate = need_bytes * rows * columns // (height * width)
         is_image = min(rows, columns) >= _SMALLEST_SIDE
-        if is_image and estimate * _ESTIMATE_PERCENT <= 100 * limit_bytes:
+        if is_image and room.holds_estimate(estimate, _constants_bytes(module)):
             text = f"train with images of {rows} x {columns} pixels"
             return Remedy(RemedyKind.INPUT, text, estimate, is_estimate=True)
     return None
@@ -285,13 +324,14 @@ def _smaller_input(
 
 def _other_boards(module: IRModule, board: Board, need_bytes: int) -> Remedy | None:
     """Return the boards with the least RAM that have room for the model."""
-    constants = sum(constant.size_bytes for constant in module.constants.values())
+    constants_bytes = _constants_bytes(module)
     fitting: list[tuple[int, str]] = []
     for other in list_boards():
         if other.is_host or other.name == board.name:
             continue
-        has_room = workspace_limit(other, None) >= need_bytes
-        if has_room and other.flash.size_bytes > constants * _ESTIMATE_PERCENT // 100:
+        room = _Room(workspace_limit(other, None), flash_for_model(other))
+        has_flash = room.holds_estimate(0, constants_bytes)
+        if has_flash and need_bytes <= room.workspace_bytes:
             fitting.append((other.ram_bytes or 0, other.name))
     if not fitting:
         return None

@@ -26,8 +26,8 @@ class CostWeights:
     `intrinsic`, unless it has its own weight, under its name or under `NAME.fixed` if
     all arguments after the first are constant. `run_cycles` predicts the time of
     selected kernels, also on cores where candidates are ranked by instructions; it is
-    empty if the core's pipeline is not known. `stack_bytes` predicts the stack of a
-    run; it is empty for targets that were not measured.
+    empty if the core's pipeline is not known. `image` predicts the code and the stack
+    of linked images; it is empty for targets that were not measured.
     """
 
     name: str
@@ -36,7 +36,7 @@ class CostWeights:
     code_bytes: Mapping[str, float] = field(default_factory=dict)
     registers: int = REGISTERS
     run_cycles: Mapping[str, float] = field(default_factory=dict)
-    stack_bytes: Mapping[str, float] = field(default_factory=dict)
+    image: Mapping[str, float] = field(default_factory=dict)
 
 
 GENERIC_WEIGHTS = CostWeights(
@@ -52,12 +52,14 @@ class Cost:
     """Predicted cost of one call, without callees.
 
     `cycles` is None without a timing table, `run_cycles` without a known pipeline.
+    `spilled_values` are those that loops do not keep in registers.
     """
 
     instructions: int
     cycles: int | None
     code_bytes: int
     run_cycles: int | None = None
+    spilled_values: float = 0.0
 
     @property
     def time(self) -> int:
@@ -83,7 +85,13 @@ def estimate_cost(
     if weights.run_cycles:
         run_cycles = round(_weighted_sum(counts.done, weights.run_cycles, 1.0))
     code_bytes = _weighted_sum(counts.written, weights.code_bytes, _CODE_BYTES)
-    return Cost(round(instructions), cycles, round(code_bytes), run_cycles)
+    return Cost(
+        round(instructions),
+        cycles,
+        round(code_bytes),
+        run_cycles,
+        spilled_values=counts.written.get("spill", 0.0),
+    )
 
 
 def _weighted_sum(
