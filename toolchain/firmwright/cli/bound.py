@@ -19,7 +19,7 @@ from firmwright.flows.measure.time_bound import OperatorBound, TimeBound, bound_
 from firmwright.package.project_writer import add_file_list, with_facts, write_project
 from firmwright.pipeline import Compilation
 from firmwright.pipeline.configuration import make_emit_options
-from firmwright.targets.run_time import format_ms
+from firmwright.targets.run_time import describe_place, format_ms
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -100,7 +100,7 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
 def _format_time(bound: TimeBound) -> str | None:
     if bound.most_ms is None:
         return None
-    place = f"at {bound.clock_hz / 1e6:g} MHz on {bound.chip}"
+    place = describe_place(bound.clock_hz, bound.chip)
     return f"modeled at most {format_ms(bound.most_ms)} ms {place}"
 
 

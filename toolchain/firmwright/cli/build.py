@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> Outcome:
     text = format_summary(image)
     for time in times:
         if time is not None:
-            text += f"\n\nA run takes {time}, as predicted."
+            text += f"\n\nPredicted time of a run: {time}."
     return Outcome(data, text, error, warnings)
 
 

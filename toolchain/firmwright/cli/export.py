@@ -44,9 +44,8 @@ def run(args: argparse.Namespace) -> Outcome:
     ]
     for fit in fits:
         rows += [("model", fit.model), *figures(fit)]
-    usage = package.usage.replace("```cmake\n", "").replace("```sh\n", "")
-    text = f"{format_pairs(rows)}\n\n{usage.replace('```', '').strip()}"
-    return Outcome(data, text)
+    usage = [line for line in package.usage.splitlines() if line[:3] != "```"]
+    return Outcome(data, "\n".join([format_pairs(rows), "", *usage]))
 
 
 def package_metadata(args: argparse.Namespace) -> PackageMetadata:

@@ -63,7 +63,7 @@ class RunTime:
         return least if least == most else f"{least} to {most}"
 
     def __str__(self) -> str:
-        place = f"at {self.clock_hz / 1e6:g} MHz on {self.chip}"
+        place = describe_place(self.clock_hz, self.chip)
         return f"modeled {self.milliseconds} ms {place}"
 
     @property
@@ -78,6 +78,11 @@ class RunTime:
                 return "the range of the model's errors against published cycles"
             case RangeOrigin.ASSUMED:
                 return "an assumed range, since no cycles of this core are published"
+
+
+def describe_place(clock_hz: int, chip: str) -> str:
+    """Return the clock and the chip for which a time holds."""
+    return f"at {clock_hz / 1e6:g} MHz on {chip}"
 
 
 def format_ms(milliseconds: float) -> str:

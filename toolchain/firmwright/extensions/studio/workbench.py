@@ -22,7 +22,7 @@ from firmwright.flows.model.model import MODEL_SUFFIXES, Model, load_model
 from firmwright.flows.predict.fit import fit_model, fit_of_program
 from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.flows.predict.program_front import find_program_front
-from firmwright.package.export_format import export_formats
+from firmwright.package.export_format import export_formats, find_export_format
 from firmwright.package.zip_archive import zip_tree
 from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 from firmwright.report.memory_map import make_memory_map, render_svg
@@ -129,7 +129,8 @@ class Workbench:
                 "is_current": program.is_current,
             }
             rows.append(row)
-        unit = "instructions" if compiled.board.is_host else "cycles"
+        has_cycles = all(program.cycles is not None for program in programs)
+        unit = "cycles" if has_cycles else "instructions"
         return {"programs": rows, "unit": unit}
 
     def source(self, request: StudioRequest) -> dict[str, object]:
@@ -146,8 +147,10 @@ class Workbench:
             target = self.folder / secrets.token_urlsafe(12)
             package = export_model(compiled, form, target)
         name = f"{compiled.summary.model}-{form}"
-        if package.path.is_file():
-            return Download(f"{name}.tar", package.path.read_bytes())
+        archive = find_export_format(form).archive
+        if archive is not None:
+            suffix = Path(archive.file_name).suffix
+            return Download(f"{name}{suffix}", package.path.read_bytes())
         return Download(f"{name}.zip", zip_tree(package.tree))
 
     def _compile(self, request: StudioRequest) -> Compilation:

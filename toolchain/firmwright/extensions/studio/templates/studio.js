@@ -61,7 +61,9 @@
       : `${fit.model} does not fit ${fit.board}: ${fit.problem}.`;
     at("figures").replaceChildren();
     const limit = (bytes) => (bytes === null ? "" : `of ${number(bytes)} bytes`);
-    figure("RAM", `${number(fit.workspace_bytes)} bytes`, limit(fit.workspace_limit_bytes));
+    if (fit.workspace_bytes !== null) {
+      figure("RAM", `${number(fit.workspace_bytes)} bytes`, limit(fit.workspace_limit_bytes));
+    }
     if (fit.flash_bytes !== null) {
       figure("Flash, predicted", `${number(fit.flash_bytes)} bytes`, limit(fit.flash_limit_bytes));
     }
