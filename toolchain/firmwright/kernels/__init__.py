@@ -1,0 +1,1 @@
+"""Instructions as data, and micro-kernels as programs of them."""

@@ -1,0 +1,1 @@
+"""Tables of instructions, one for each instruction set."""

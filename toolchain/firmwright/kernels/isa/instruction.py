@@ -1,0 +1,233 @@
+"""Instructions as data: assembly text, operands, and semantics as TIR expressions.
+
+A row of a table is a Python function whose body is the semantics, whose parameters are
+the operands, and whose decorator is the assembly text:
+
+    @DSP.instruction("smlad {d}, {a}, {b}, {acc}")
+    def smlad(a: Word, b: Word, acc: Int) -> Int:
+        '''Return acc plus the products of the low and of the high halves.'''
+        return wrap_sum(acc, low(a) * low(b), high(a) * high(b))
+
+Parameters have the types below; so has the result, which the text calls `{d}` (several
+results: `{d0}`, `{d1}`). A parameter that is itself called `d` is a register that the
+instruction updates. The function builds an expression: it is called with variables, not
+with numbers. Everything else follows from that expression: the C of a helper function
+(the printer), numpy (`evaluation.py`), a proof, and a test against the machine.
+
+Timing is not part of a row. It follows from the mnemonic, by the tables that also read
+compiled code (targets/disassembly.txt and core_timing.toml).
+"""
+
+import enum
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, DType
+from firmwright.base.errors import InternalError
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr
+
+
+class RegisterClass(enum.Enum):
+    """The registers that an operand can be in."""
+
+    CORE = "a core register"
+    LOW = "one of r0 to r7, which all Thumb instructions reach"
+    EVEN = "a core register of an even number, as the sums of Helium"
+    FLOAT = "a single-precision register"
+    VECTOR = "a vector register"
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """An operand in a register that holds `lanes` values of `dtype`, lowest first."""
+
+    kind: RegisterClass
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`count` adjacent elements at an address, read or written.
+
+    `offsets` are the byte offsets from the base register that the text can state.
+    `can_advance` tells whether the address can move past the elements instead.
+    """
+
+    dtype: DType
+    count: int
+    offsets: range
+    can_advance: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self.count * self.dtype.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """A number in the text, one of `values`."""
+
+    values: range
+
+
+Place: TypeAlias = Register | Memory | Immediate
+Lanes: TypeAlias = tuple[ArithExpr, ...]
+"""The values of a vector register, or the elements of memory."""
+Semantics: TypeAlias = Callable[..., ArithExpr | tuple[Any, ...]]
+
+Word = Annotated[ArithExpr, Register(RegisterClass.CORE, UINT32)]
+Int = Annotated[ArithExpr, Register(RegisterClass.CORE, INT32)]
+LowWord = Annotated[ArithExpr, Register(RegisterClass.LOW, UINT32)]
+LowInt = Annotated[ArithExpr, Register(RegisterClass.LOW, INT32)]
+EvenInt = Annotated[ArithExpr, Register(RegisterClass.EVEN, INT32)]
+Float = Annotated[ArithExpr, Register(RegisterClass.FLOAT, FLOAT32)]
+Bytes16 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT8, 16)]
+Halves8 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT16, 8)]
+Ints4 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT32, 4)]
+Floats4 = Annotated[Lanes, Register(RegisterClass.VECTOR, FLOAT32, 4)]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand of an instruction; `name` is its placeholder in the text."""
+
+    name: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instr:
+    """One instruction. `asm` is its text with placeholders for operands.
+
+    The address of memory is a placeholder, too; how it is written depends on the
+    instruction set.
+    """
+
+    name: str
+    asm: str
+    semantics: Semantics
+    instruction_set: "InstructionSet"
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.semantics) or ""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands that the instruction reads, in the order of the function."""
+        return _signature(self)[0]
+
+    @property
+    def results(self) -> tuple[Operand, ...]:
+        """The operands that the instruction writes."""
+        return _signature(self)[1]
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory that the instruction reads or writes."""
+        for operand in (*self.operands, *self.results):
+            if isinstance(operand.place, Memory):
+                return operand.place
+        return None
+
+    @property
+    def updated(self) -> frozenset[str]:
+        """The names of registers that are read and then written."""
+        written = {result.name for result in self.results}
+        return frozenset(item.name for item in self.operands if item.name in written)
+
+    def apply(self, *values: object) -> tuple[Lanes, ...]:
+        """Return the results as lanes of expressions, for operands in order.
+
+        A register of one lane is an expression, one of several lanes and memory are
+        tuples of expressions, and an immediate is an int.
+        """
+        returned = self.semantics(*values)
+        several = len(self.results) > 1
+        parts = returned if several and isinstance(returned, tuple) else (returned,)
+        return tuple(part if isinstance(part, tuple) else (part,) for part in parts)
+
+    def expressions(
+        self, immediates: Mapping[str, int]
+    ) -> tuple[tuple[tir.Expr, ...], ...]:
+        """Return the lanes of each result as expressions of `operand_lanes`."""
+        values: list[object] = []
+        for operand in self.operands:
+            if isinstance(operand.place, Immediate):
+                values.append(immediates[operand.name])
+                continue
+            lanes = tuple(ArithExpr(var) for var in operand_lanes(operand))
+            is_scalar = isinstance(operand.place, Register) and operand.place.lanes == 1
+            values.append(lanes[0] if is_scalar else lanes)
+        return tuple(
+            tuple(lane.expr for lane in lanes) for lanes in self.apply(*values)
+        )
+
+
+def operand_lanes(operand: Operand) -> tuple[tir.Var, ...]:
+    """Return the variables of the lanes or elements of an operand."""
+    place = operand.place
+    match place:
+        case Register(_, dtype, 1):
+            return (tir.Var(operand.name, dtype),)
+        case Register(_, dtype, count) | Memory(dtype, count):
+            return tuple(tir.Var(f"{operand.name}{i}", dtype) for i in range(count))
+        case Immediate():
+            raise InternalError(f"the immediate {operand.name} has no lanes")
+
+
+@cache
+def _signature(instr: Instr) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    hints = get_type_hints(instr.semantics, include_extras=True)
+    returned = hints.pop("return")
+    operands = tuple(Operand(name, _place(hint)) for name, hint in hints.items())
+    if get_origin(returned) is tuple:
+        places = [_place(hint) for hint in get_args(returned)]
+        results = [Operand(f"d{i}", place) for i, place in enumerate(places)]
+    else:
+        place = _place(returned)
+        results = [Operand("address" if isinstance(place, Memory) else "d", place)]
+    return operands, tuple(results)
+
+
+def _place(hint: Any) -> Place:
+    _, place = get_args(hint)
+    assert isinstance(place, Register | Memory | Immediate)
+    return place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InstructionSet:
+    """A table of instructions, for cores that have `features` (see target kinds).
+
+    `parent` is the instruction set that this one extends.
+    """
+
+    name: str
+    features: frozenset[str]
+    parent: "InstructionSet | None" = None
+    rows: dict[str, Instr] = field(default_factory=dict)
+
+    def instruction(self, asm: str, name: str = "") -> Callable[[Semantics], Instr]:
+        """Add the decorated function as a row, by the name of the function."""
+
+        def add(semantics: Semantics) -> Instr:
+            instr = Instr(name or semantics.__name__, asm, semantics, self)
+            if instr.name in self.rows:
+                raise InternalError(f"{self.name} has two rows {instr.name}")
+            self.rows[instr.name] = instr
+            return instr
+
+        return add
+
+    def __iter__(self) -> Iterator[Instr]:
+        return iter(self.rows.values())
+
+
+def mnemonics(instrs: Sequence[Instr]) -> list[str]:
+    return [instr.asm.split()[0] for instr in instrs]
