@@ -50,18 +50,33 @@ class Register:
     lanes: int = 1
 
 
+class AddressForm(enum.Enum):
+    """How an address is written."""
+
+    OFFSET = "[base, #offset], or [base], #advance"
+    INDEX = "[base, index, lsl #shift]"
+    MULTIPLE = "base, or base! to advance, of loads and stores of several registers"
+    PARENTHESES = "offset(base), of RISC-V"
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """`count` adjacent elements at an address, read or written.
 
     `offsets` are the byte offsets from the base register that the text can state.
-    `can_advance` tells whether the address can move past the elements instead.
+    `can_advance` tells whether the address can move past the elements instead, and
+    `advances` are the distances in bytes by which it can move otherwise. `shifts` are
+    the shifts of an index. A multiple access has its registers in ascending order.
     """
 
     dtype: DType
     count: int
     offsets: range
     can_advance: bool = False
+    advances: range = range(0)
+    form: AddressForm = AddressForm.OFFSET
+    shifts: range = range(1)
+    base: RegisterClass = RegisterClass.CORE
 
     @property
     def size_bytes(self) -> int:
@@ -69,10 +84,39 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """An address in the text: registers, and offset, shift, or advance.
+
+    The advance is the distance by which the base register moves after the access.
+    """
+
+    base: str
+    offset: int = 0
+    advance: int = 0
+    index: str = ""
+    shift: int = 0
+
+    def text(self, form: AddressForm) -> str:
+        match form:
+            case AddressForm.OFFSET if self.advance:
+                return f"[{self.base}], #{self.advance}"
+            case AddressForm.OFFSET:
+                offset = f", #{self.offset}" if self.offset else ""
+                return f"[{self.base}{offset}]"
+            case AddressForm.INDEX:
+                shift = f", lsl #{self.shift}" if self.shift else ""
+                return f"[{self.base}, {self.index}{shift}]"
+            case AddressForm.MULTIPLE:
+                return self.base + "!" * bool(self.advance)
+            case AddressForm.PARENTHESES:
+                return f"{self.offset}({self.base})"
+
+
+@dataclass(frozen=True, slots=True)
 class Immediate:
     """A number in the text, one of `values`."""
 
-    values: range
+    values: Sequence[int]
 
 
 Place: TypeAlias = Register | Memory | Immediate
@@ -134,6 +178,11 @@ class Instr:
             if isinstance(operand.place, Memory):
                 return operand.place
         return None
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is several instructions: results must differ from operands."""
+        return "\n" in self.asm
 
     @property
     def updated(self) -> frozenset[str]:

@@ -1,0 +1,24 @@
+"""Every instruction does on its cores what its semantics say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.kernels.cores import CORES
+from tests.unit.kernels.machine import wrong_instructions
+
+ARM_CORES = [name for name in CORES if not name.startswith("rv32")]
+
+
+def check(name: str, folder: Path) -> None:
+    core = CORES[name]
+    instrs = [instr for table in core.sets for instr in table]
+    assert wrong_instructions(core, instrs, folder) == {}
+
+
+@pytest.mark.qemu("arm")
+@pytest.mark.parametrize("name", ARM_CORES)
+def test_instructions_of_arm_cores(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path)

@@ -1,0 +1,126 @@
+"""The comparison with machines finds wrong rows and names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+
+from firmwright.base.dtypes import INT32, UINT8, UINT32
+from firmwright.kernels.isa.instruction import (
+    AddressForm,
+    InstructionSet,
+    Int,
+    Lanes,
+    LowInt,
+    Memory,
+    Word,
+)
+from firmwright.kernels.isa.lanes import wrap_difference, wrap_sum
+from tests.unit.kernels.cores import CORES
+from tests.unit.kernels.machine import wrong_instructions
+
+pytestmark = pytest.mark.qemu("arm")
+Byte = Annotated[Lanes, Memory(UINT8, 1, range(-255, 4096), advances=range(256))]
+ThreeWords = Annotated[
+    Lanes,
+    Memory(UINT32, 3, range(1), can_advance=True, form=AddressForm.MULTIPLE),
+]
+TooWide = Annotated[Lanes, Memory(UINT8, 1, range(-255, 4097))]
+
+
+def test_wrong_semantics_are_found_with_operands_and_values(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("add {d}, {a}, {b}")
+    def right(a: Int, b: Int) -> Int:
+        return wrap_sum(a, b)
+
+    @table.instruction("sub {d}, {a}, {b}")
+    def reversed_difference(a: Int, b: Int) -> Int:
+        return wrap_difference(b, a)
+
+    @table.instruction("add {d}, {a}, {b}")
+    def overflows(a: Int, b: Int) -> Int:
+        return a + b
+
+    @table.instruction("ldrb {d}, {address}")
+    def signed_byte(address: Byte) -> Int:
+        return address[0].cast(INT32) - 1
+
+    @table.instruction("str {a}, {address}")
+    def writes_more(a: Int) -> Byte:
+        return (a.cast(UINT8),)
+
+    wrong = wrong_instructions(CORES["cortex-m3"], table, tmp_path)
+    assert list(wrong) == [
+        "reversed_difference",
+        "overflows",
+        "signed_byte",
+        "writes_more",
+    ]
+    assert wrong["reversed_difference"] == (
+        "'sub r0, lr, r12': of a = 0x0, b = 0x1 the machine returns d = 0xffffffff, "
+        "the semantics d = 0x1"
+    )
+    assert "its semantics fail: " in wrong["overflows"]
+    assert "address = 0x" in wrong["signed_byte"]
+    assert "then a5a5a5a5" in wrong["writes_more"]
+
+
+def test_a_wrong_advance_is_found(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("ldm {address}, {{{d0}, {d1}}}")
+    def two_words(address: ThreeWords) -> tuple[Word, Word]:
+        return address[0], address[1]
+
+    wrong = wrong_instructions(CORES["cortex-m3"], table, tmp_path)
+    machine, semantics = wrong["two_words"].split("the semantics")
+    assert "base = 136" in machine
+    assert "base = 140" in semantics
+
+
+@pytest.mark.parametrize("core", ["cortex-m3", "cortex-m33"])
+def test_a_wrong_register_class_is_found(core: str, tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("movs.n {d}, {a}")
+    def low(a: LowInt) -> LowInt:
+        return a
+
+    @table.instruction("muls.n {d}, {a}, {d}")
+    def core_register(d: Int, a: LowInt) -> Int:
+        return d
+
+    wrong = wrong_instructions(CORES[core], table, tmp_path)
+    assert list(wrong) == ["core_register"]
+    assert wrong["core_register"].startswith("does not assemble: ")
+
+
+def test_a_wrong_range_of_offsets_is_found(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("ldrb {d}, {address}")
+    def right(address: Byte) -> Int:
+        return address[0].cast(INT32)
+
+    @table.instruction("ldrb {d}, {address}")
+    def too_wide(address: TooWide) -> Int:
+        return address[0].cast(INT32)
+
+    wrong = wrong_instructions(CORES["cortex-m3"], table, tmp_path)
+    assert list(wrong) == ["too_wide"]
+    assert wrong["too_wide"].startswith("does not assemble: ")
+
+
+def test_an_instruction_that_the_core_lacks_is_found(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("udf #0\n\tmov {d}, {a}")
+    def stops(a: Int) -> Int:
+        return a
+
+    wrong = wrong_instructions(CORES["cortex-m4"], table, tmp_path)
+    assert wrong == {"stops": "'udf #0\\n\\tmov r0, lr': the machine stops"}
