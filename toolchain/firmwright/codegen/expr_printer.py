@@ -6,8 +6,9 @@ unsigned types, 64-bit arithmetic has a 64-bit operand, and unsigned arithmetic 
 its own width.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import numpy as np
@@ -52,6 +53,8 @@ def _unsigned(side: CExpr, dtype: DType) -> CExpr:
     return cast_to(side, dtype) if side.ctype.signed and not side.literal else side
 
 
+_CALLED = re.compile(r"@(\w+)")
+"""An intrinsic that the C of another one calls."""
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({dtypes.UINT8, dtypes.UINT16})
 
@@ -332,11 +335,29 @@ class ExprPrinter:
             raise InternalError(f"the target has no intrinsic {node.name}")
         if len(intrinsic.operands) != len(node.args):
             raise InternalError(f"{node.name} takes {len(intrinsic.operands)} operands")
-        self.used.intrinsics[node.name] = intrinsic
+        self._use(intrinsic)
+        return intrinsic
+
+    def _use(self, intrinsic: Intrinsic) -> None:
+        """Note that an intrinsic is used, after those that its own C calls."""
+        if intrinsic.name in self.used.intrinsics:
+            return
+        for name in intrinsic.calls:
+            self._use(self.intrinsics[name])
+        if intrinsic.value is not None and intrinsic.result is not None:
+            variables = {operand.name: operand.name for operand in intrinsic.operands}
+            printer = replace(self, places={}, variables=variables, tables={})
+            text = printer.as_type(intrinsic.value, intrinsic.result).text
+            intrinsic = replace(intrinsic, portable=f"return {text};")
+        elif intrinsic.calls:
+            portable = _CALLED.sub(
+                lambda match: self.names.c(match[1]), intrinsic.portable
+            )
+            intrinsic = replace(intrinsic, portable=portable)
+        self.used.intrinsics[intrinsic.name] = intrinsic
         for operand in intrinsic.operands:
             if operand.kind == "ptr" and operand.dtype.size_bytes > 1:
                 self.used.aliases[self.names.alias(operand.dtype)] = operand.dtype
-        return intrinsic
 
     def _call_text(self, intrinsic: Intrinsic, node: tir.IntrinsicCall) -> str:
         pairs = zip(intrinsic.operands, node.args, strict=True)

@@ -69,8 +69,11 @@ class Intrinsic:
     `portable` is empty, it is the function. `definitions` are preprocessor macros that
     `text` uses, printed once per file. `instructions` feeds the cost model; `count`
     computes the executed ones from the arguments: extents of pointers, and 0 for
-    unknown values. An intrinsic with a `symbol` is an external C function, declared in
-    `header` ("": the header of its operands).
+    unknown values. Instead of `portable`, an intrinsic with a result may have its
+    `value`, an expression of variables with the names of the operands. `portable` may
+    call other intrinsics, which are then in `calls`, and writes them `@name(...)`. An
+    intrinsic with a `symbol` is an external C function, declared in `header` ("": the
+    header of its operands).
     """
 
     name: str
@@ -87,6 +90,8 @@ class Intrinsic:
     count: Callable[[Sequence[int]], int] | None = None
     symbol: str = ""
     header: str = ""
+    value: tir.Expr | None = None
+    calls: tuple[str, ...] = ()
 
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]

@@ -16,7 +16,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
-from firmwright.schedules.cortex_m_dsp.microkernel_macros import INT4_STEPS_MAX
+from firmwright.schedules.cortex_m_dsp.int4_microkernels import INT4_STEPS_MAX
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
 from firmwright.schedules.epilogue import (
     ODD_SHIFT,

@@ -5,7 +5,7 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
-from firmwright.schedules.asm_macros import define, repeat_macro, string_lines
+from firmwright.kernels.assembly import define, repeat_macro, string_lines
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, signed_part
 
 _C = read_sections(__file__)

@@ -11,6 +11,8 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, read_intrinsics
+from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
+from firmwright.kernels.isa.dsp import DSP
 from firmwright.ops.intrinsics import leading_zeros
 
 
@@ -103,20 +105,16 @@ def _half_unit(multiplier: Array) -> Array:
 
 
 _MEANINGS: Mapping[str, Meaning] = {
-    "smlad": _smlad,
-    "smlabb": _multiply_halves(0, 0),
-    "smlabt": _multiply_halves(0, 1),
-    "smlatt": _multiply_halves(1, 1),
     "smmla": _smmla,
-    "sxtb16": _extend_bytes(0),
     "sxtab16": _add_bytes(0),
-    "sxtb16_ror8": _extend_bytes(1),
     "sxtab16_ror8": _add_bytes(1),
-    "pkhbt": _join,
     "sadd16": _combine_halves(np.add),
     "ssub16": _combine_halves(np.subtract),
     "smax8": _smax8,
     "half_unit": _half_unit,
 }
 _READ = read_intrinsics(__file__, _MEANINGS, "dsp")
-INTRINSICS = tuple(_with_instruction(item) for item in _READ.values())
+INTRINSICS = (
+    *(instruction_intrinsic(instr, "dsp") for instr in DSP if instr.name != "smmla"),
+    *(_with_instruction(item) for item in _READ.values()),
+)

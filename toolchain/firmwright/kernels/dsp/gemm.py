@@ -1,0 +1,275 @@
+"""GEMM micro-kernels of the DSP extension, as programs.
+
+A micro-kernel executes a number of steps. A step multiplies two taps for eight
+accumulators: a tile of 2x4 is two output channels times four pixels, and there are 4x2
+and 8x1. It reads one word of weights per channel pair and one word of columns (a pair
+of int16) per pixel. Accumulator `c[channel * pixels + pixel]` is the sum of a channel
+of a pixel. A program takes all fourteen registers of the core, or one fewer
+(`is_narrow`): then it loads pixels one by one.
+
+Packings of the weights of a channel pair (a, a' of the even channel, b, b' of the odd
+one):
+
+- `WIDE`: int16, a word for each channel; 11 instructions for 16 products. `FRESH` is
+  the same with accumulators that start at zero.
+- `BYTES`: bytes a, b, a', b', split by SXTB16 with and without rotation; 13
+  instructions for 16 products, only as 2x4.
+- `PAIRED`: lanes 256 b + a and 256 b' + a', as int16:
+
+      bit  31          16 15           0
+          | 256 b' + a'  |  256 b + a   |    SXTB16: a', a; the raw word: b', b
+
+  The odd accumulator then holds 256 times the odd sum plus the even sum, and
+  `extract_odd_sum` subtracts the latter. 12 instructions for 16 products (15 as 8x1).
+  It is exact modulo 2^32 if each lane fits int16 (no b of -128 with a negative a) and
+  the odd channel's sum, bias included, fits 24 bits; the caller must prove both.
+
+A column of one pixel may also be plain int8 (`multiply_byte_column`): a step widens the
+word of four taps itself, k0 and k2, then k1 and k3. 31 instructions for 32 products.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from firmwright.base.dtypes import INT32, UINT32
+from firmwright.kernels.assembly import ProgramForms
+from firmwright.kernels.isa.dsp import smlad, smuad, sxtb16, sxtb16_ror8
+from firmwright.kernels.isa.thumb2 import ldr, ldrd
+from firmwright.kernels.program import (
+    Index,
+    LoopUntil,
+    Pointer,
+    Program,
+    ProgramBuilder,
+    Repeat,
+    Value,
+    advance_pointers,
+)
+
+ACCUMULATORS = 8
+
+
+class Packing(enum.Enum):
+    """How words hold the weights of a channel pair; see the top."""
+
+    WIDE = "wide"
+    FRESH = "fresh"
+    BYTES = "mac"
+    PAIRED = "paired"
+
+    @property
+    def words(self) -> int:
+        """The words of a channel pair in a step."""
+        return 2 if self in (Packing.WIDE, Packing.FRESH) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class GemmTile:
+    """The tile of a micro-kernel: `2 * pairs` channels times `pixels`."""
+
+    packing: Packing
+    pairs: int
+    pixels: int
+    has_byte_column: bool = False
+
+    @property
+    def channels(self) -> int:
+        return 2 * self.pairs
+
+    @property
+    def name(self) -> str:
+        kind = "bytes" if self.has_byte_column else self.packing.value
+        return f"{kind}_{self.channels}x{self.pixels}"
+
+    @property
+    def words(self) -> int:
+        """The words of weights that a step reads."""
+        return self.pairs * self.packing.words * (2 if self.has_byte_column else 1)
+
+    @property
+    def column_words(self) -> int:
+        """The words of columns that a step reads."""
+        return self.pixels
+
+
+WIDE_2X4 = GemmTile(Packing.WIDE, 1, 4)
+FRESH_2X4 = GemmTile(Packing.FRESH, 1, 4)
+MAC_2X4 = GemmTile(Packing.BYTES, 1, 4)
+PAIRED_2X4 = GemmTile(Packing.PAIRED, 1, 4)
+PAIRED_4X2 = GemmTile(Packing.PAIRED, 2, 2)
+PAIRED_8X1 = GemmTile(Packing.PAIRED, 4, 1)
+BYTES_8X1 = GemmTile(Packing.PAIRED, 4, 1, has_byte_column=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """The operands of a program under construction."""
+
+    k: ProgramBuilder
+    tile: GemmTile
+    w: Pointer
+    x: Pointer
+    sums: Sequence[Value]
+    is_narrow: bool
+    starts: bool = False
+
+    def add(self, at: int, weights: Value, column: Value) -> None:
+        """Add the products of two taps to accumulator `at`, or set it to them."""
+        total = self.sums[at]
+        if self.starts:
+            self.k(smuad, weights, column, into=total)
+        else:
+            self.k(smlad, weights, column, total, into=total)
+
+    def columns(self, at: Index, count: int) -> tuple[Value, ...]:
+        """Load the words of one or two adjacent pixels."""
+        if count == 1:
+            return (self.k(ldr, self.x[at]),)
+        return self.k.pair(ldrd, self.x[at])
+
+
+def _two_by_four(o: _Tile, i: Index) -> None:
+    """Two channels times four pixels, which are loaded in turn."""
+    k, at_once = o.k, 1 if o.is_narrow else 2
+    w = o.w[i * o.tile.words]
+    if o.tile.packing.words == 2:
+        even, odd = k.pair(ldrd, w)
+        columns = o.columns(i * 4, at_once)
+    else:
+        both = k(ldr, w)
+        columns = o.columns(i * 4, at_once)
+        even, odd = k(sxtb16, both), both
+        if o.tile.packing is Packing.BYTES:
+            odd = k(sxtb16_ror8, both)
+    for first in range(0, 4, at_once):
+        if first:
+            columns = o.columns(i * 4 + first, at_once)
+        for pixel, column in enumerate(columns, first):
+            o.add(pixel, even, column)
+            o.add(pixel + 4, odd, column)
+
+
+def _four_by_two(o: _Tile, i: Index) -> None:
+    """Two pairs of channels times two pixels, paired.
+
+    The raw word is multiplied first, as its register then takes the even channel.
+    """
+    k, w = o.k, o.w[i * 2]
+    if not o.is_narrow:
+        words = k.pair(ldrd, w)
+        columns = o.columns(i * 2, 2)
+        for pair, word in enumerate(words):
+            for pixel, column in enumerate(columns):
+                o.add(4 * pair + 2 + pixel, word, column)
+            even = k(sxtb16, word)
+            for pixel, column in enumerate(columns):
+                o.add(4 * pair + pixel, even, column)
+        return
+    first, second = k.pair(ldrd, w)
+    (column,) = o.columns(i * 2, 1)
+    o.add(2, first, column)
+    o.add(6, second, column)
+    first_even, second_even = k(sxtb16, first), k(sxtb16, second)
+    o.add(0, first_even, column)
+    o.add(4, second_even, column)
+    (column,) = o.columns(i * 2 + 1, 1)
+    o.add(1, first_even, column)
+    o.add(5, second_even, column)
+    first, second = k.pair(ldrd, w)
+    o.add(3, first, column)
+    o.add(7, second, column)
+
+
+def _eight_by_one(o: _Tile, i: Index) -> None:
+    """Four pairs of channels times one pixel, paired."""
+    (column,) = o.columns(i, 1)
+    if o.is_narrow:
+        _pairs_one_by_one(o, i * 4, column)
+        return
+    for pair in (0, 2):
+        words = o.k.pair(ldrd, o.w[i * 4 + pair])
+        _two_pairs(o, words, pair, column)
+
+
+def _byte_column(o: _Tile, i: Index) -> None:
+    """Four pairs of channels times four taps of one pixel, paired, of plain int8."""
+    k = o.k
+    if o.is_narrow:
+        for half, widen in enumerate((sxtb16, sxtb16_ror8)):
+            taps = k(ldr, o.x[i])
+            _pairs_one_by_one(o, i * 8 + 4 * half, k(widen, taps))
+        return
+    taps = k(ldr, o.x[i])
+    words = k.pair(ldrd, o.w[i * 8])
+    lower = k(sxtb16, taps)
+    _two_pairs(o, words, 0, lower)
+    words = k.pair(ldrd, o.w[i * 8 + 2])
+    upper = k(sxtb16_ror8, taps)
+    _two_pairs(o, words, 2, lower)
+    for pair in (0, 2):
+        words = k.pair(ldrd, o.w[i * 8 + 4 + pair])
+        _two_pairs(o, words, pair, upper)
+
+
+def _two_pairs(o: _Tile, words: tuple[Value, Value], pair: int, column: Value) -> None:
+    """Multiply two pairs of channels; no product waits for its operand."""
+    first, second = words
+    o.add(2 * pair + 1, first, column)
+    even = o.k(sxtb16, first)
+    o.add(2 * pair + 3, second, column)
+    others = o.k(sxtb16, second)
+    o.add(2 * pair, even, column)
+    o.add(2 * pair + 2, others, column)
+
+
+def _pairs_one_by_one(o: _Tile, at: Index, column: Value) -> None:
+    for pair in range(4):
+        word = o.k(ldr, o.w[at + pair])
+        o.add(2 * pair + 1, word, column)
+        o.add(2 * pair, o.k(sxtb16, word), column)
+
+
+def _step(tile: GemmTile) -> Callable[[_Tile, Index], None]:
+    if tile.has_byte_column:
+        return _byte_column
+    return {4: _two_by_four, 2: _four_by_two, 1: _eight_by_one}[tile.pixels]
+
+
+def gemm_program(tile: GemmTile, steps: int, *, is_narrow: bool = False) -> Program:
+    """Return the program of `steps` steps; the first of `FRESH` sets the sums."""
+    k = ProgramBuilder(tile.name)
+    w, x = k.pointer("w", UINT32), k.pointer("x", UINT32)
+    sums = k.registers("c", ACCUMULATORS, INT32)
+    multiply = _step(tile)
+    first = tile.packing is Packing.FRESH
+    if first:
+        with k.repeat(1) as i:
+            multiply(_Tile(k, tile, w, x, sums, is_narrow, starts=True), i)
+    if steps > first:
+        with k.repeat(steps - first) as i:
+            multiply(_Tile(k, tile, w, x, sums, is_narrow), i + int(first))
+    return k.build()
+
+
+def gemm_loop(tile: GemmTile, steps: int, *, is_narrow: bool = False) -> Program:
+    """Return a loop over the columns, of `steps` steps in an iteration."""
+    program = gemm_program(tile, steps, is_narrow=is_narrow)
+    w, x = program.pointers
+    strides = {w: tile.words, x: tile.column_words}
+    (repeat,) = program.body
+    assert isinstance(repeat, Repeat)
+    body = advance_pointers(repeat.body, strides)
+    size = "steps" if tile.column_words == 1 else f"{tile.column_words} * steps"
+    loop = LoopUntil(x, size, (replace(repeat, body=body),))
+    return replace(program, name=f"{program.name}_loop", body=(loop,))
+
+
+def gemm_forms(tile: GemmTile, steps: int, *, is_loop: bool = False) -> ProgramForms:
+    make = gemm_loop if is_loop else gemm_program
+    size = f"{tile.channels} channels x {tile.pixels} pixels"
+    return ProgramForms(
+        make(tile, steps),
+        make(tile, steps, is_narrow=True),
+        f"Micro-kernel of {size}{', in a loop' if is_loop else ''}.",
+    )

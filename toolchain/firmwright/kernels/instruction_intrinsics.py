@@ -1,0 +1,55 @@
+"""Single instructions as intrinsics, which lowerings and programs call by name."""
+
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.kernels.evaluation import evaluate
+from firmwright.kernels.isa.instruction import Instr, Register
+
+
+def instruction_intrinsic(instr: Instr, requires: str) -> Intrinsic:
+    """Return an instruction on registers of one lane as a function of the same name.
+
+    In C it is the assembly if the target has the feature `requires`, else the
+    semantics.
+    """
+    (result,) = instr.results
+    (lanes,) = instr.expressions({})
+    assert isinstance(result.place, Register)
+    assert len(lanes) == 1
+    operands = []
+    for operand in instr.operands:
+        assert isinstance(operand.place, Register)
+        operands.append(Operand(operand.name, "in", operand.place.dtype))
+    return Intrinsic(
+        instr.name,
+        tuple(operands),
+        partial(_meaning, instr),
+        portable="",
+        doc=instr.doc.replace("Return ", "Returns ", 1),
+        result=result.place.dtype,
+        requires=requires,
+        text={"gnu": _assembly(instr)},
+        instructions=instr.asm.count("\n") + 1,
+        value=lanes[0],
+    )
+
+
+def _meaning(instr: Instr, *operands: Array) -> Array:
+    ((result,),) = evaluate(instr, [[np.asarray(operand)] for operand in operands])
+    return result
+
+
+def _assembly(instr: Instr) -> str:
+    (result,) = instr.results
+    assert isinstance(result.place, Register)
+    places = {operand.name: f"%{i}" for i, operand in enumerate(instr.operands, 1)}
+    text = instr.asm.format(d="%0", **places).replace("\n", "\\n\\t")
+    inputs = ", ".join(f'"r"({operand.name})' for operand in instr.operands)
+    return f"""\
+{result.place.dtype.c_type} result;
+__asm__("{text}" : "=r"(result) : {inputs});
+return result;"""
