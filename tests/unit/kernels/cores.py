@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from firmwright.boards import Board, load_board
 from firmwright.kernels.isa.dsp import DSP
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
+from firmwright.kernels.isa.mve import MVE
+from firmwright.kernels.isa.mve_float import MVE_FLOAT
+from firmwright.kernels.isa.mve_lanes import MVE_LANES
+from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.isa.thumb2 import THUMB2
+from firmwright.kernels.isa.vfp import VFP
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,7 @@ class Access:
     """The registers of a class, those at its ends first, and how they are accessed.
 
     Texts load `{register}` from, or store it to, `{offset}` bytes after `{pointer}`.
+    `{bits}` is the width of a lane.
     """
 
     registers: tuple[str, ...]
@@ -29,7 +35,8 @@ class Core:
 
     The registers `operands` and `results` point to the data of a case; no class has
     them. `number` loads a number into a register, `add` and `subtract` change one by
-    another. Texts may change registers in `scratch`.
+    another. Texts may change registers in `scratch`. Operands of a case are
+    `place_bytes` apart.
     """
 
     board_name: str
@@ -41,6 +48,7 @@ class Core:
     add: str = "add {register}, {other}"
     subtract: str = "subs {register}, {register}, {other}"
     scratch: tuple[str, ...] = ()
+    place_bytes: int = 16
     flags: tuple[str, ...] = ("-masm-syntax-unified",)
 
     @property
@@ -86,10 +94,41 @@ _RISCV = {
     ),
 }
 
+_FPU = {
+    **_THUMB2,
+    RegisterClass.FLOAT: Access(
+        ("s0", "s31", "s15", "s16", "s1"),
+        "vldr {register}, [{pointer}, #{offset}]",
+        "vstr {register}, [{pointer}, #{offset}]",
+    ),
+}
+# A predicate is the signs of the lanes of a vector in memory, and stored as bits.
+_HELIUM = {
+    RegisterClass.CORE: Access(_CORE_REGISTERS[:-1], _LOAD, _STORE),
+    RegisterClass.LOW: _LOW,
+    RegisterClass.EVEN: Access(("r0", "lr", "r12", "r2", "r8"), _LOAD, _STORE),
+    RegisterClass.VECTOR: Access(
+        ("q0", "q6", "q5", "q1", "q3"),
+        "vldrw.u32 {register}, [{pointer}, #{offset}]",
+        "vstrw.u32 {register}, [{pointer}, #{offset}]",
+    ),
+    RegisterClass.PREDICATE: Access(
+        ("p0",),
+        "vldrw.u32 q7, [{pointer}, #{offset}]\n\tvcmp.s{bits} lt, q7, zr",
+        "vmrs r4, p0\n\tstr r4, [{pointer}, #{offset}]",
+    ),
+}
+
 CORES = {
     "cortex-m3": Core("mps2-an385", (THUMB2,), _THUMB2),
-    "cortex-m4": Core("mps2-an386", (THUMB2, DSP), _THUMB2),
-    "cortex-m7": Core("mps2-an500", (THUMB2, DSP), _THUMB2),
+    "cortex-m4": Core("mps2-an386", (THUMB2, DSP, VFP), _FPU),
+    "cortex-m7": Core("mps2-an500", (THUMB2, DSP, VFP), _FPU),
     "cortex-m33": Core("mps2-an505", (THUMB2, DSP), _THUMB2),
     "cortex-m55": Core("mps3-an547", (THUMB2, DSP), _THUMB2),
+    "cortex-m55 vectors": Core(
+        "mps3-an547",
+        (MVE, MVE_LANES, MVE_MEMORY, MVE_FLOAT),
+        _HELIUM,
+        scratch=("r4", "q7"),
+    ),
 }

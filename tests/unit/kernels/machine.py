@@ -14,13 +14,8 @@ from firmwright.base.errors import InternalError
 from firmwright.build.compiler_flags import gnu_tool
 from firmwright.kernels.isa.instruction import Immediate, Instr, Memory
 from tests.unit.kernels.cores import Core
-from tests.unit.kernels.trials import (
-    CASE_DATA,
-    Trial,
-    lane_type,
-    size_bytes,
-    trials_of,
-)
+from tests.unit.kernels.layout import CASES, lane_type, layout_of, size_bytes
+from tests.unit.kernels.trials import Trial, members, trials_of
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-std=gnu99", "-O1", "-ffreestanding", "-nostdlib", "-fomit-frame-pointer")
@@ -66,7 +61,7 @@ def wrong_instructions(
     data = _run(core, folder)
     wrong: dict[str, str] = {}
     for trial in trials:
-        size = len(CASE_DATA) * trial.result_bytes
+        size = CASES * trial.result_bytes
         found = (
             data[:size].reshape(-1, trial.result_bytes) if size <= len(data) else None
         )
@@ -145,7 +140,8 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
     """Compile the image, and return what the assembler rejects by instruction."""
     board = core.board
     (folder / "trials.c").write_text(_trial_functions(core, trials))
-    CASE_DATA.tofile(folder / "cases.bin")
+    data = layout_of(core.place_bytes).data
+    data.tofile(folder / "cases.bin")
     ram = board.ram
     script = _LINKER_SCRIPT.format(
         flash=board.flash.start, ram=ram.start, ram_end=ram.end
@@ -153,8 +149,8 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
     (folder / "link.ld").write_text(script)
     sizes = {
         "TRIALS": len(trials),
-        "CASES": CASE_DATA.shape[0],
-        "CASE_BYTES": CASE_DATA.shape[1],
+        "CASES": data.shape[0],
+        "CASE_BYTES": data.shape[1],
         "RESULT_BYTES_MAX": max(trial.result_bytes for trial in trials),
     }
     command = [gnu_tool(board, "gcc"), *board.cpu_flags, *core.flags, *_FLAGS, *_MORE]
@@ -181,7 +177,10 @@ def _trial_functions(core: Core, trials: Sequence[Trial]) -> str:
     parts = ['#include "machine.h"\n']
     for at, trial in enumerate(trials):
         address = trial.address
-        used = {*trial.registers.values(), *core.scratch}
+        used = set(core.scratch)
+        for register in trial.registers.values():
+            used.update(members(register))
+        used.discard("p0")  # which compilers do not know
         if address is not None:
             used |= {address.base, address.index} - {""}
         lines = [f"/* instruction {trial.instr.name} */", *trial.assembly(core)]

@@ -14,7 +14,7 @@ ARM_CORES = [name for name in CORES if not name.startswith("rv32")]
 
 def check(name: str, folder: Path) -> None:
     core = CORES[name]
-    instrs = [instr for table in core.sets for instr in table]
+    instrs = [instr for table in core.sets for instr in table if instr.asm]
     assert wrong_instructions(core, instrs, folder) == {}
 
 

@@ -12,6 +12,7 @@ from typing import Annotated
 from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.kernels.isa.instruction import (
+    AddressForm,
     Float,
     Instr,
     InstructionSet,
@@ -30,7 +31,15 @@ MOST_IN_GROUP = 16
 """Registers of the longest multiple load that micro-kernels use."""
 IntInFloat = Annotated[ArithExpr, Register(RegisterClass.FLOAT, INT32)]
 """An integer in a register of the FPU."""
-_NO_OFFSET = range(1)
+
+
+def _floats(count: int) -> Memory:
+    return Memory(FLOAT32, count, range(1), can_advance=True, form=AddressForm.MULTIPLE)
+
+
+def _group(count: int) -> Register:
+    """Return `count` adjacent registers."""
+    return Register(RegisterClass.FLOAT, FLOAT32, count)
 
 
 @VFP.instruction("vadd.f32 {d}, {a}, {b}")
@@ -84,8 +93,8 @@ def vmov_to_core(a: IntInFloat) -> Int:
 def _multiple_load(count: int) -> Instr:
     @VFP.instruction("vldmia {address}, {{{d}}}", name=f"vldmia_{count}")
     def load(
-        address: Annotated[Lanes, Memory(FLOAT32, count, _NO_OFFSET, can_advance=True)],
-    ) -> Annotated[Lanes, Register(RegisterClass.FLOAT, FLOAT32, count)]:
+        address: Annotated[Lanes, _floats(count)],
+    ) -> Annotated[Lanes, _group(count)]:
         """Return adjacent floats in adjacent registers."""
         return address
 
@@ -95,8 +104,8 @@ def _multiple_load(count: int) -> Instr:
 def _multiple_store(count: int) -> Instr:
     @VFP.instruction("vstmia {address}, {{{a}}}", name=f"vstmia_{count}")
     def store(
-        a: Annotated[Lanes, Register(RegisterClass.FLOAT, FLOAT32, count)],
-    ) -> Annotated[Lanes, Memory(FLOAT32, count, _NO_OFFSET, can_advance=True)]:
+        a: Annotated[Lanes, _group(count)],
+    ) -> Annotated[Lanes, _floats(count)]:
         """Write adjacent registers to adjacent floats."""
         return a
 
