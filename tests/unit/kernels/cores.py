@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firmwright.boards import Board, load_board
+from firmwright.build.compiler_flags import gnu_tool
+from firmwright.build.zig_toolchain import zig_command, zig_flags
 from firmwright.kernels.isa.dsp import DSP
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
 from firmwright.kernels.isa.mve import MVE
 from firmwright.kernels.isa.mve_float import MVE_FLOAT
 from firmwright.kernels.isa.mve_lanes import MVE_LANES
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.isa.rvv import RVV
 from firmwright.kernels.isa.thumb2 import THUMB2
 from firmwright.kernels.isa.vfp import VFP
 
@@ -27,6 +30,13 @@ class Access:
     registers: tuple[str, ...]
     load: str
     store: str
+
+
+_GCC_FLAGS = (
+    "-fno-tree-loop-distribute-patterns",
+    "-Wl,--no-warn-rwx-segments",
+    "-save-temps=obj",
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,21 @@ class Core:
     subtract: str = "subs {register}, {register}, {other}"
     scratch: tuple[str, ...] = ()
     place_bytes: int = 16
+    headers: tuple[str, ...] = ()
     flags: tuple[str, ...] = ("-masm-syntax-unified",)
+
+    @property
+    def compiler(self) -> tuple[object, ...]:
+        """The command of the C compiler, with the options of the core."""
+        if self.board.compiler == "zig":
+            return (*zig_command(), "cc", *zig_flags(self.board))
+        gcc = gnu_tool(self.board, "gcc")
+        return (gcc, *self.board.cpu_flags, *_GCC_FLAGS)
+
+    @property
+    def has_vector_groups(self) -> bool:
+        """Whether vectors are groups of registers, as those of RISC-V."""
+        return RVV in self.sets
 
     @property
     def board(self) -> Board:
@@ -130,5 +154,14 @@ CORES = {
         (MVE, MVE_LANES, MVE_MEMORY, MVE_FLOAT),
         _HELIUM,
         scratch=("r4", "q7"),
+        headers=("arm_mve.h",),
+    ),
+    "rv32 vectors": Core(
+        "qemu-riscv32-virt-v",
+        (RVV,),
+        {},
+        place_bytes=128,
+        headers=("riscv_vector.h",),
+        flags=(),
     ),
 }

@@ -27,11 +27,12 @@ VECTOR_BYTES = 16
 EXTREMES = (
     *(0, 1, 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000),
     *(0x80008000, 0x7FFF7FFF, 0x80007FFF, 0x7F, 0x80, 0x80808080, 0x7F807F80),
+    *(31, 32, 0xFFFFFFE1, 0xFFFFFFE0),
 )
 # Their products and sums are not subnormal: Helium sets subnormal numbers to zero.
 FLOATS = (
     *(0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0e38, -3.0e38, 2147483648.0, 1.0e-15),
-    *(-2147483648.0, 0.49999997, 8388609.0, np.inf, -np.inf, np.nan),
+    *(-2147483648.0, 0.49999997, 8388609.0, 1.5, np.inf, -np.inf, np.nan),
 )
 RANDOM_CASES = 64
 CASES = len(EXTREMES) ** 2 + RANDOM_CASES

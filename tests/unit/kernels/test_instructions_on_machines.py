@@ -14,7 +14,7 @@ ARM_CORES = [name for name in CORES if not name.startswith("rv32")]
 
 def check(name: str, folder: Path) -> None:
     core = CORES[name]
-    instrs = [instr for table in core.sets for instr in table if instr.asm]
+    instrs = [instr for table in core.sets for instr in table]
     assert wrong_instructions(core, instrs, folder) == {}
 
 
@@ -22,3 +22,9 @@ def check(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", ARM_CORES)
 def test_instructions_of_arm_cores(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
+
+
+@pytest.mark.zig
+@pytest.mark.qemu("riscv32")
+def test_instructions_of_riscv_vectors(tmp_path: Path) -> None:
+    check("rv32 vectors", tmp_path)

@@ -41,6 +41,16 @@ GUARD_BYTES = 4
 UNTOUCHED = 0xA5
 INDEXES = (24, -40)
 FLOAT_REGISTERS = 32
+_FUNCTION = """\
+static void {name}(const uint8_t *from, uint8_t *to)
+{{
+    register const uint8_t *operands __asm__("{operands}") = from;
+    register uint8_t *results __asm__("{results}") = to;
+    __asm__ volatile(
+{lines}
+        : "+r"(operands), "+r"(results) : : {clobbers}, "cc", "memory");
+}}
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +220,24 @@ class Trial:
         assert self.address is not None
         return INDEXES[self.address.shift % 2]
 
-    def assembly(self, core: Core) -> list[str]:
+    def function(self, core: Core, name: str) -> str:
+        """Return the C function that executes the instruction."""
+        used = set(core.scratch)
+        for register in self.registers.values():
+            used.update(_members(register))
+        used.discard("p0")  # which compilers do not know
+        if self.address is not None:
+            used |= {self.address.base, self.address.index} - {""}
+        lines = [f"/* instruction {self.instr.name} */", *self._assembly(core)]
+        return _FUNCTION.format(
+            name=name,
+            operands=core.operands,
+            results=core.results,
+            lines="\n".join(f'        "{line}\\n\\t"' for line in lines),
+            clobbers=", ".join(f'"{name}"' for name in sorted(used)),
+        )
+
+    def _assembly(self, core: Core) -> list[str]:
         """Return lines that load operands, execute the instruction, store results."""
         lines = [self._access(core, item, at) for item, at in self.places()]
         address = self.address
@@ -243,14 +270,14 @@ class Trial:
         pointer = core.results if is_store else core.operands
         text = access.store if is_store else access.load
         lines = []
-        for at, register in enumerate(members(self.registers[operand.name])):
+        for at, register in enumerate(_members(self.registers[operand.name])):
             place = {"pointer": pointer, "offset": first + 4 * at}
             bits = 8 * VECTOR_BYTES // operand.place.lanes
             lines.append(text.format(register=register, bits=bits, **place))
         return "\n\t".join(lines)
 
 
-def members(group: str) -> list[str]:
+def _members(group: str) -> list[str]:
     """Return the registers of a group of adjacent ones such as s4-s7, or the only one."""
     first, _, last = group.partition("-")
     if not last:
@@ -271,7 +298,7 @@ def trials_of(instr: Instr, core: Core) -> list[Trial]:
     """Return trials in which each operand is at both ends of its registers."""
     numbers = [
         (immediates, address)
-        for immediates in _immediates(instr)
+        for immediates in immediates_of(instr)
         for address in _addresses(instr.memory)
     ]
     needs = _needed_registers(instr)
@@ -301,7 +328,7 @@ def _some(values: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(values[at] for at in places)) if count else []
 
 
-def _immediates(instr: Instr) -> list[dict[str, int]]:
+def immediates_of(instr: Instr) -> list[dict[str, int]]:
     named: list[list[tuple[str, int]]] = []
     for operand in instr.operands:
         if isinstance(operand.place, Immediate):

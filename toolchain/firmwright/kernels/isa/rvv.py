@@ -115,6 +115,8 @@ def _narrowed(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
 
 
 def _length(name: str, lanes: int) -> None:
+    # Of more elements than a vector has, but less than twice as many, the architecture
+    # also allows a smaller length.
     @RVV.instruction("", f"vsetvl_{name}", c=f"__riscv_vsetvl_{name}({{a}})")
     def length(a: Word) -> Word:
         """Return how many of `a` elements the next vector has."""

@@ -78,6 +78,12 @@ def vsqrt_f32(a: Float) -> Float:
     return call_intrinsic("sqrt_f32", [a], FLOAT32)
 
 
+@VFP.instruction("vcvt.s32.f32 {d}, {a}")
+def vcvt_s32_f32(a: Float) -> IntInFloat:
+    """Return the integer next to a towards 0, saturated; 0 if not a number."""
+    return float_to_int(a, lambda x: x.cast(INT32))
+
+
 @VFP.instruction("vcvtr.s32.f32 {d}, {a}")
 def vcvtr_s32_f32(a: Float) -> IntInFloat:
     """Return the nearest integer, halves to even, saturated; 0 if not a number."""
