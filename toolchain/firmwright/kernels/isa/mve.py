@@ -56,8 +56,7 @@ MVE = InstructionSet("mve", frozenset({"mve"}), DSP)
 Lane4 = Annotated[int, Immediate(range(4))]
 Lane8 = Annotated[int, Immediate(range(8))]
 Byte = Annotated[int, Immediate(range(256))]
-Step = Annotated[int, Immediate(range(1, 2))]
-"""The distance of the numbers of VIDUP: 1, 2, 4 or 8, of which 1 is used."""
+Distance = Annotated[int, Immediate((1, 2, 4, 8))]
 
 # ---- numbers in all lanes ------------------------------------------------------------
 
@@ -99,14 +98,14 @@ def vmov_u8(value: Byte) -> UnsignedBytes16:
 
 
 @MVE.instruction("vidup.u32 {d0}, {d1}, #{step}", c="vidupq_wb_u32(&{d1}, {step})")
-def vidupq_u32(d1: EvenWord, step: Step) -> tuple[UnsignedInts4, EvenWord]:
+def vidupq_u32(d1: EvenWord, step: Distance) -> tuple[UnsignedInts4, EvenWord]:
     """Return d1, d1 + step, ... in the lanes; d1 advances behind them."""
     lanes = tuple(add(d1, constant(step * lane, UINT32)) for lane in range(4))
     return lanes, add(d1, constant(4 * step, UINT32))
 
 
 @MVE.instruction("vidup.u16 {d0}, {d1}, #{step}", c="vidupq_wb_u16(&{d1}, {step})")
-def vidupq_u16(d1: EvenWord, step: Step) -> tuple[UnsignedHalves8, EvenWord]:
+def vidupq_u16(d1: EvenWord, step: Distance) -> tuple[UnsignedHalves8, EvenWord]:
     """Return d1, d1 + step, ... modulo 2^16 in the lanes; d1 advances behind them."""
     lanes = tuple(add(d1, constant(step * lane, UINT32)) for lane in range(8))
     return cast(lanes, UINT16), add(d1, constant(8 * step, UINT32))
