@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firmwright.boards import Board, load_board
+from firmwright.build.compiler_flags import gnu_tool
+from firmwright.build.zig_toolchain import zig_command, zig_flags
 from firmwright.kernels.isa.dsp import DSP
-from firmwright.kernels.isa.dsp_lanes import DSP_LANES
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
-from firmwright.kernels.isa.rv32 import RV32
-from firmwright.kernels.isa.rv32_bitmanip import RV32_ZBA, RV32_ZBB
-from firmwright.kernels.isa.thumb1 import THUMB1
+from firmwright.kernels.isa.mve import MVE
+from firmwright.kernels.isa.mve_float import MVE_FLOAT
+from firmwright.kernels.isa.mve_lanes import MVE_LANES
+from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.isa.rvv import RVV
 from firmwright.kernels.isa.thumb2 import THUMB2
-from firmwright.kernels.isa.thumb2_bits import THUMB2_BITS
+from firmwright.kernels.isa.vfp import VFP
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,19 @@ class Access:
     """The registers of a class, those at its ends first, and how they are accessed.
 
     Texts load `{register}` from, or store it to, `{offset}` bytes after `{pointer}`.
+    `{bits}` is the width of a lane.
     """
 
     registers: tuple[str, ...]
     load: str
     store: str
+
+
+_GCC_FLAGS = (
+    "-fno-tree-loop-distribute-patterns",
+    "-Wl,--no-warn-rwx-segments",
+    "-save-temps=obj",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,8 @@ class Core:
 
     The registers `operands` and `results` point to the data of a case; no class has
     them. `number` loads a number into a register, `add` and `subtract` change one by
-    another. Texts may change registers in `scratch`.
+    another. Texts may change registers in `scratch`. Operands of a case are
+    `place_bytes` apart.
     """
 
     board_name: str
@@ -46,7 +58,22 @@ class Core:
     add: str = "add {register}, {other}"
     subtract: str = "subs {register}, {register}, {other}"
     scratch: tuple[str, ...] = ()
+    place_bytes: int = 16
+    headers: tuple[str, ...] = ()
     flags: tuple[str, ...] = ("-masm-syntax-unified",)
+
+    @property
+    def compiler(self) -> tuple[object, ...]:
+        """The command of the C compiler, with the options of the core."""
+        if self.board.compiler == "zig":
+            return (*zig_command(), "cc", *zig_flags(self.board))
+        gcc = gnu_tool(self.board, "gcc")
+        return (gcc, *self.board.cpu_flags, *_GCC_FLAGS)
+
+    @property
+    def has_vector_groups(self) -> bool:
+        """Whether vectors are groups of registers, as those of RISC-V."""
+        return RVV in self.sets
 
     @property
     def board(self) -> Board:
@@ -91,25 +118,50 @@ _RISCV = {
     ),
 }
 
-ARMV7_M = (THUMB2, THUMB2_BITS)
-ARMV7E_M = (*ARMV7_M, DSP, DSP_LANES)
-_RISCV_CORE = Core(
-    "qemu-riscv32-virt",
-    (RV32, RV32_ZBA, RV32_ZBB),
-    _RISCV,
-    operands="a4",
-    results="a5",
-    number="li {register}, {value}",
-    add="add {register}, {register}, {other}",
-    subtract="sub {register}, {register}, {other}",
-    flags=("-march=rv32imac_zba_zbb",),
-)
+_FPU = {
+    **_THUMB2,
+    RegisterClass.FLOAT: Access(
+        ("s0", "s31", "s15", "s16", "s1"),
+        "vldr {register}, [{pointer}, #{offset}]",
+        "vstr {register}, [{pointer}, #{offset}]",
+    ),
+}
+# A predicate is the signs of the lanes of a vector in memory, and stored as bits.
+_HELIUM = {
+    RegisterClass.CORE: Access(_CORE_REGISTERS[:-1], _LOAD, _STORE),
+    RegisterClass.LOW: _LOW,
+    RegisterClass.EVEN: Access(("r0", "lr", "r12", "r2", "r8"), _LOAD, _STORE),
+    RegisterClass.VECTOR: Access(
+        ("q0", "q6", "q5", "q1", "q3"),
+        "vldrw.u32 {register}, [{pointer}, #{offset}]",
+        "vstrw.u32 {register}, [{pointer}, #{offset}]",
+    ),
+    RegisterClass.PREDICATE: Access(
+        ("p0",),
+        "vldrw.u32 q7, [{pointer}, #{offset}]\n\tvcmp.s{bits} lt, q7, zr",
+        "vmrs r4, p0\n\tstr r4, [{pointer}, #{offset}]",
+    ),
+}
+
 CORES = {
-    "cortex-m0": Core("microbit", (THUMB1,), _THUMB1, scratch=("r4",)),
-    "cortex-m3": Core("mps2-an385", ARMV7_M, _THUMB2),
-    "cortex-m4": Core("mps2-an386", ARMV7E_M, _THUMB2),
-    "cortex-m7": Core("mps2-an500", ARMV7E_M, _THUMB2),
-    "cortex-m33": Core("mps2-an505", ARMV7E_M, _THUMB2),
-    "cortex-m55": Core("mps3-an547", ARMV7E_M, _THUMB2),
-    "rv32": _RISCV_CORE,
+    "cortex-m3": Core("mps2-an385", (THUMB2,), _THUMB2),
+    "cortex-m4": Core("mps2-an386", (THUMB2, DSP, VFP), _FPU),
+    "cortex-m7": Core("mps2-an500", (THUMB2, DSP, VFP), _FPU),
+    "cortex-m33": Core("mps2-an505", (THUMB2, DSP), _THUMB2),
+    "cortex-m55": Core("mps3-an547", (THUMB2, DSP), _THUMB2),
+    "cortex-m55 vectors": Core(
+        "mps3-an547",
+        (MVE, MVE_LANES, MVE_MEMORY, MVE_FLOAT),
+        _HELIUM,
+        scratch=("r4", "q7"),
+        headers=("arm_mve.h",),
+    ),
+    "rv32 vectors": Core(
+        "qemu-riscv32-virt-v",
+        (RVV,),
+        {},
+        place_bytes=128,
+        headers=("riscv_vector.h",),
+        flags=(),
+    ),
 }

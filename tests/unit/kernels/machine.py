@@ -9,23 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import BOOL, UINT32, Array
 from firmwright.base.errors import InternalError
-from firmwright.build.compiler_flags import gnu_tool
 from firmwright.kernels.isa.instruction import Immediate, Instr, Memory
+from tests.unit.kernels.c_trials import c_trials_of
 from tests.unit.kernels.cores import Core
-from tests.unit.kernels.trials import (
-    CASE_DATA,
-    Trial,
-    inputs,
-    lane_type,
-    size_bytes,
-    trials_of,
-)
+from tests.unit.kernels.layout import CASES, lane_type, layout_of, size_bytes
+from tests.unit.kernels.trials import Trial, trials_of
 
 _HERE = Path(__file__).parent
-_FLAGS = ("-std=gnu99", "-O1", "-ffreestanding", "-nostdlib", "-fomit-frame-pointer")
-_MORE = ("-ffunction-sections", "-fno-tree-loop-distribute-patterns", "-static")
+_FLAGS = (
+    "-std=gnu99",
+    "-O1",
+    "-ffreestanding",
+    "-nostdlib",
+    "-fomit-frame-pointer",
+    "-fno-builtin",
+)
+_MORE = ("-ffunction-sections", "-static")
 _LINKER_SCRIPT = """\
 ENTRY(start)
 SECTIONS
@@ -35,16 +36,6 @@ SECTIONS
     . = {ram:#x};
     .bss : {{ *(.bss .bss.* COMMON) }}
     stack_high = {ram_end:#x};
-}}
-"""
-_TRIAL = """\
-static void {name}(const uint8_t *from, uint8_t *to)
-{{
-    register const uint8_t *operands __asm__("{operands}") = from;
-    register uint8_t *results __asm__("{results}") = to;
-    __asm__ volatile(
-{lines}
-        : "+r"(operands), "+r"(results) : : {clobbers}, "cc", "memory");
 }}
 """
 _CASES = """\
@@ -58,16 +49,20 @@ def wrong_instructions(
 ) -> dict[str, str]:
     """Return what is wrong with instructions of `core`, by their name.
 
-    All run in one image. If the assembler rejects some, these alone are returned.
+    All run in one image, with their assembly and their C intrinsics. If the assembler
+    rejects some, these alone are returned.
     """
-    trials = [trial for instr in instrs for trial in trials_of(instr, core)]
+    trials: list[Trial] = []
+    for instr in instrs:
+        trials += trials_of(instr, core) if instr.asm else []
+        trials += c_trials_of(instr, core) if instr.c else []
     rejected = _compile(core, trials, folder)
     if rejected:
         return rejected
     data = _run(core, folder)
     wrong: dict[str, str] = {}
     for trial in trials:
-        size = len(CASE_DATA) * trial.result_bytes
+        size = CASES * trial.result_bytes
         found = (
             data[:size].reshape(-1, trial.result_bytes) if size <= len(data) else None
         )
@@ -100,7 +95,21 @@ def _compare(trial: Trial, found: Array | None) -> str:
     case = int(np.flatnonzero(bad)[0])
     operands = ", ".join(_describe(trial, case))
     names = _result_values(trial, found[case]), _result_values(trial, expected[case])
-    return f"of {operands} the machine returns {names[0]}, the semantics {names[1]}"
+    return (
+        f"{_differing_lane(trial, differences[case])}of {operands} "
+        f"the machine returns {names[0]}, the semantics {names[1]}"
+    )
+
+
+def _differing_lane(trial: Trial, differences: Array) -> str:
+    """Return the first lane of a vector that differs, or "" if results are numbers."""
+    for result, first in trial.result_places():
+        kind = lane_type(result)
+        part = differences[first : first + size_bytes(result)]
+        if part.any() and part.size > kind.size_bytes and kind is not BOOL:
+            lane = int(np.flatnonzero(part)[0]) // kind.size_bytes
+            return f"lane {lane} of {result.name}: "
+    return ""
 
 
 def _differing_floats(found: Array, expected: Array) -> Array:
@@ -111,8 +120,7 @@ def _differing_floats(found: Array, expected: Array) -> Array:
 
 def _describe(trial: Trial, case: int) -> list[str]:
     words = []
-    values = inputs(trial.instr, tuple(trial.immediates.values()))
-    for operand, given in zip(trial.instr.operands, values, strict=True):
+    for operand, given in zip(trial.instr.operands, trial.inputs(), strict=True):
         if isinstance(operand.place, Immediate):
             continue
         assert not isinstance(given, int)
@@ -124,7 +132,8 @@ def _result_values(trial: Trial, data: Array) -> str:
     values = []
     for result, first in trial.result_places():
         part = data[first : first + size_bytes(result)]
-        values.append(f"{result.name} = {_values(part.view(lane_type(result).np))}")
+        kind = UINT32 if lane_type(result) is BOOL else lane_type(result)
+        values.append(f"{result.name} = {_values(part.view(kind.np))}")
         if isinstance(result.place, Memory):
             end = first + size_bytes(result)
             values.append(f"then {data[end : end + 4].tobytes().hex()}")
@@ -147,7 +156,8 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
     """Compile the image, and return what the assembler rejects by instruction."""
     board = core.board
     (folder / "trials.c").write_text(_trial_functions(core, trials))
-    CASE_DATA.tofile(folder / "cases.bin")
+    data = layout_of(core.place_bytes).data
+    data.tofile(folder / "cases.bin")
     ram = board.ram
     script = _LINKER_SCRIPT.format(
         flash=board.flash.start, ram=ram.start, ram_end=ram.end
@@ -155,14 +165,14 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
     (folder / "link.ld").write_text(script)
     sizes = {
         "TRIALS": len(trials),
-        "CASES": CASE_DATA.shape[0],
-        "CASE_BYTES": CASE_DATA.shape[1],
+        "CASES": data.shape[0],
+        "CASE_BYTES": data.shape[1],
         "RESULT_BYTES_MAX": max(trial.result_bytes for trial in trials),
     }
-    command = [gnu_tool(board, "gcc"), *board.cpu_flags, *core.flags, *_FLAGS, *_MORE]
+    command = [*core.compiler, *core.flags, *_FLAGS, *_MORE]
     command += [f"-D{name}={value}" for name, value in sizes.items()]
     command += [f"-I{_HERE}", "-T", "link.ld", "trials.c", str(_HERE / "machine.c")]
-    command += ["-Wl,--no-warn-rwx-segments", "-save-temps=obj", "-o", "image.elf"]
+    command += ["-o", "image.elf"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     rejected = _rejected(folder, done.stderr)
     assert done.returncode == 0 or rejected, done.stderr
@@ -180,22 +190,9 @@ def _rejected(folder: Path, messages: str) -> dict[str, str]:
 
 
 def _trial_functions(core: Core, trials: Sequence[Trial]) -> str:
-    parts = ['#include "machine.h"\n']
-    for at, trial in enumerate(trials):
-        address = trial.address
-        used = {*trial.registers.values(), *core.scratch}
-        if address is not None:
-            used |= {address.base, address.index} - {""}
-        lines = [f"/* instruction {trial.instr.name} */", *trial.assembly(core)]
-        parts.append(
-            _TRIAL.format(
-                name=f"trial_{at}",
-                operands=core.operands,
-                results=core.results,
-                lines="\n".join(f'        "{line}\\n\\t"' for line in lines),
-                clobbers=", ".join(f'"{name}"' for name in sorted(used)),
-            )
-        )
+    headers = [f"#include <{name}>\n" for name in core.headers]
+    parts = ['#include "machine.h"\n', *headers]
+    parts += [t.function(core, f"trial_{at}") for at, t in enumerate(trials)]
     rows = [f"    {{trial_{at}, {t.result_bytes}}}," for at, t in enumerate(trials)]
     parts.append("const struct trial trials[TRIALS] = {\n" + "\n".join(rows) + "\n};\n")
     parts.append(_CASES)

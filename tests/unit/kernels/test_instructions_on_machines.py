@@ -24,6 +24,7 @@ def test_instructions_of_arm_cores(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
 
 
+@pytest.mark.zig
 @pytest.mark.qemu("riscv32")
-def test_instructions_of_risc_v(tmp_path: Path) -> None:
-    check("rv32", tmp_path)
+def test_instructions_of_riscv_vectors(tmp_path: Path) -> None:
+    check("rv32 vectors", tmp_path)

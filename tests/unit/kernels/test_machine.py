@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 
-from firmwright.base.dtypes import INT32, UINT8, UINT32
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32
 from firmwright.kernels.isa.instruction import (
     AddressForm,
+    Bytes16,
     InstructionSet,
     Int,
+    Ints4,
     Lanes,
     LowInt,
     Memory,
+    Predicate16,
+    Register,
+    RegisterClass,
     Word,
 )
 from firmwright.kernels.isa.lanes import wrap_difference, wrap_sum
+from firmwright.kernels.isa.vectors import active, add, each
 from tests.unit.kernels.cores import CORES
 from tests.unit.kernels.machine import wrong_instructions
 
 pytestmark = pytest.mark.qemu("arm")
+Ints8 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT32, 8)]
+BytesInMemory = Annotated[Lanes, Memory(INT8, 16, range(1))]
 Byte = Annotated[Lanes, Memory(UINT8, 1, range(-255, 4096), advances=range(256))]
 ThreeWords = Annotated[
     Lanes,
@@ -124,3 +133,40 @@ def test_an_instruction_that_the_core_lacks_is_found(tmp_path: Path) -> None:
 
     wrong = wrong_instructions(CORES["cortex-m4"], table, tmp_path)
     assert wrong == {"stops": "'udf #0\\n\\tmov r0, lr': the machine stops"}
+
+
+def test_a_wrong_lane_is_named(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("vmov {d}[2], {d}[0], {a}, {b}")
+    def exchanged(d: Ints4, a: Int, b: Int) -> Ints4:
+        return a, d[1], d[2], b
+
+    @table.instruction("vldrbt.u8 {d}, {address}")
+    def keeps_lanes(d: Bytes16, address: BytesInMemory, inside: Predicate16) -> Bytes16:
+        return active(inside, address, d)
+
+    @table.instruction("vadd.i32 {d}, {a}, {b}", c="vsubq_s32({a}, {b})")
+    def other_intrinsic(a: Ints4, b: Ints4) -> Ints4:
+        return each(add, a, b)
+
+    wrong = wrong_instructions(CORES["cortex-m55 vectors"], table, tmp_path)
+    assert list(wrong) == ["exchanged", "keeps_lanes", "other_intrinsic"]
+    assert "lane 2 of d: " in wrong["exchanged"]
+    assert re.search(
+        r"'vpst\\n\\tvldrbt.u8 q0, .*': lane \d+ of d", wrong["keeps_lanes"]
+    )
+    assert wrong["other_intrinsic"].startswith("'vsubq_s32(a, b)': lane ")
+
+
+@pytest.mark.zig
+@pytest.mark.qemu("riscv32")
+def test_a_wrong_lane_of_a_group_is_named(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("", c="__riscv_vadd_vx_i32m2({a}, {b}, {vl})")
+    def adds_to_the_first(a: Ints8, b: Int, vl: Word) -> Ints8:
+        return (add(a[0], b), *a[1:])
+
+    wrong = wrong_instructions(CORES["rv32 vectors"], table, tmp_path)
+    assert ": lane 1 of d: " in wrong["adds_to_the_first"]

@@ -1,11 +1,5 @@
 """Trials of instructions: one text with registers and numbers, many operands.
 
-A case of operands lies in memory as follows; the operands of an instruction take the
-areas from their starts, each at a multiple of its size.
-
-    0                80                 128            192              256 bytes
-    | int registers  | float registers  | int elements | float elements |
-
 The results of a case are those of registers, then elements that are written, each with
 four bytes after them that must stay, and then the base register of the access.
 """
@@ -14,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, DType
+from firmwright.base.dtypes import BOOL, UINT32, Array
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.isa.instruction import (
+    Address,
     AddressForm,
-    AddressText,
     Immediate,
     Instr,
     Memory,
@@ -32,111 +25,43 @@ from firmwright.kernels.isa.instruction import (
     RegisterClass,
 )
 from tests.unit.kernels.cores import Core
+from tests.unit.kernels.layout import (
+    AREA_BYTES,
+    CASES,
+    FLOAT_PLACES,
+    INT_PLACES,
+    VECTOR_BYTES,
+    Layout,
+    lane_type,
+    layout_of,
+    size_bytes,
+)
 
-INTS_AT, FLOATS_AT, ELEMENTS_AT = 0, 80, 128
-ELEMENTS_BYTES = 64
-CASE_BYTES = ELEMENTS_AT + 2 * ELEMENTS_BYTES
 GUARD_BYTES = 4
 UNTOUCHED = 0xA5
-EXTREMES = (
-    *(0, 1, 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000),
-    *(0x80008000, 0x7FFF7FFF, 0x80007FFF, 0x7F, 0x80, 0x80808080, 0x7F807F80),
-)
-FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0e38, -3.0e38, 2147483648.0, 1.0e-30)
-RANDOM_CASES = 64
-CASES = len(EXTREMES) ** 2 + RANDOM_CASES
 INDEXES = (24, -40)
-
-
-def make_cases() -> Array:
-    """Return cases of operands [case, byte]: all pairs of extremes, and random ones."""
-    rng = np.random.default_rng(7)
-    words = rng.choice(np.array(EXTREMES, np.uint32), (CASES, CASE_BYTES // 4))
-    randoms = rng.integers(0, 1 << 32, words.shape, np.uint32)
-    words = np.where(rng.random(words.shape) < 0.25, randoms, words)
-    pairs = np.array(list(product(EXTREMES, EXTREMES)), np.uint32)
-    words[: len(pairs), 0] = pairs[:, 0]
-    words[: len(pairs), [1, 4]] = pairs[:, 1:]  # second words, and second vectors
-    words[len(pairs) :] = randoms[len(pairs) :]
-    data = words.view(np.uint8)
-    for first, size in (
-        (FLOATS_AT, ELEMENTS_AT - FLOATS_AT),
-        (ELEMENTS_AT + ELEMENTS_BYTES, ELEMENTS_BYTES),
-    ):
-        shape = (CASES, size // 4)
-        floats = rng.choice(np.array(FLOATS, np.float32), shape)
-        scaled = rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 20, shape)
-        floats = np.where(rng.random(shape) < 0.5, scaled, floats).astype(np.float32)
-        data[:, first : first + size] = floats.view(np.uint8)
-    return data
-
-
-CASE_DATA = make_cases()
-
-
-def lane_type(operand: Operand) -> DType:
-    assert not isinstance(operand.place, Immediate)
-    return operand.place.dtype
-
-
-def size_bytes(operand: Operand) -> int:
-    place = operand.place
-    count = place.lanes if isinstance(place, Register) else 1
-    if isinstance(place, Memory):
-        return place.size_bytes
-    return count * lane_type(operand).size_bytes
-
-
-def operand_places(instr: Instr) -> Iterator[tuple[Operand, int]]:
-    """Yield the operands that are not in the text, and where they begin in a case."""
-    following = {False: INTS_AT, True: FLOATS_AT}
-    for operand in instr.operands:
-        if isinstance(operand.place, Immediate):
-            continue
-        is_float = lane_type(operand).is_float
-        if isinstance(operand.place, Memory):
-            yield operand, ELEMENTS_AT + ELEMENTS_BYTES * is_float
-            continue
-        size = size_bytes(operand)
-        first = -(-following[is_float] // size) * size
-        yield operand, first
-        following[is_float] = first + size
-    assert following[False] <= FLOATS_AT
-    assert following[True] <= ELEMENTS_AT
-
-
-def inputs(instr: Instr, immediates: Sequence[int]) -> list[list[Array] | int]:
-    """Return the operands of all cases for `evaluate`."""
-    numbers = iter(immediates)
-    places = {operand.name: first for operand, first in operand_places(instr)}
-    given: list[list[Array] | int] = []
-    for operand in instr.operands:
-        if isinstance(operand.place, Immediate):
-            given.append(next(numbers))
-            continue
-        first = places[operand.name]
-        data = CASE_DATA[:, first : first + size_bytes(operand)]
-        lanes = np.ascontiguousarray(data).view(lane_type(operand).np)
-        given.append(list(lanes.T))
-    return given
-
-
-@cache
-def _results(
-    instr: Instr, immediates: tuple[int, ...]
-) -> tuple[tuple[Array, ...], ...]:
-    with np.errstate(all="ignore"):
-        return evaluate(instr, inputs(instr, immediates))
+FLOAT_REGISTERS = 32
+_FUNCTION = """\
+static void {name}(const uint8_t *from, uint8_t *to)
+{{
+    register const uint8_t *operands __asm__("{operands}") = from;
+    register uint8_t *results __asm__("{results}") = to;
+    __asm__ volatile(
+{lines}
+        : "+r"(operands), "+r"(results) : : {clobbers}, "cc", "memory");
+}}
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
     """An instruction with its registers, by operand, and its numbers."""
 
+    layout: Layout
     instr: Instr
     registers: Mapping[str, str]
     immediates: Mapping[str, int]
-    address: AddressText | None
+    address: Address | None
 
     @property
     def text(self) -> str:
@@ -144,10 +69,32 @@ class Trial:
         memory = self.instr.memory
         if memory is not None and self.address is not None:
             names["address"] = self.address.text(memory.form)
-        return self.instr.asm.format(**names)
+        text = self.instr.asm.format(**names)
+        return f"vpst\n\t{text}" if self.instr.is_predicated else text
 
     def places(self) -> Iterator[tuple[Operand, int]]:
-        return operand_places(self.instr)
+        """Yield the operands that are not in the text, and where they begin.
+
+        Memory that is written has no place among the operands.
+        """
+        memory, updated = self.instr.memory, self.instr.updated
+        ints = floats = 0
+        for operand in self.instr.operands:
+            place = operand.place
+            if isinstance(place, Immediate):
+                continue
+            if isinstance(place, Memory) and operand.name in updated:
+                continue
+            if memory is not None and memory.index == operand.name:
+                kind = (lane_type(operand).bits, memory.shifts[0])
+                yield operand, self.layout.index_place(*kind)
+                continue
+            yield operand, self.layout.place(operand, ints, floats)
+            if isinstance(place, Register):
+                ints += not lane_type(operand).is_float
+                floats += lane_type(operand).is_float
+        assert ints <= INT_PLACES
+        assert floats <= FLOAT_PLACES
 
     def result_places(self) -> Iterator[tuple[Operand, int]]:
         first = 0
@@ -165,19 +112,83 @@ class Trial:
         total = sum(self._room(result) for result in self.instr.results)
         return total + 4 * (self.address is not None)
 
+    def inputs(self) -> list[list[Array] | int]:
+        """Return the operands of all cases for `evaluate`."""
+        places = {operand.name: first for operand, first in self.places()}
+        given: list[list[Array] | int] = []
+        for operand in self.instr.operands:
+            place = operand.place
+            if isinstance(place, Immediate):
+                given.append(self.immediates[operand.name])
+            elif isinstance(place, Memory):
+                given.append(self._elements(place, places.get(operand.name)))
+            else:
+                given.append(self._lanes(place, places[operand.name]))
+        return given
+
+    def _lanes(self, place: Register, first: int) -> list[Array]:
+        """Return the lanes of a register; those of a predicate are signs of numbers."""
+        if place.dtype is BOOL:
+            bits = VECTOR_BYTES * 8 // place.lanes
+            return [lane < 0 for lane in self._view(f"int{bits}", first, place.lanes)]
+        return self._view(place.dtype.name, first, place.lanes)
+
+    def _view(self, dtype: str, first: int, count: int) -> list[Array]:
+        size = count * np.dtype(dtype).itemsize
+        data = self.layout.data[:, first : first + size]
+        return list(np.ascontiguousarray(data).view(dtype).T)
+
+    def _elements(self, memory: Memory, first: int | None) -> list[Array]:
+        """Return elements from `first` on, or those that nobody has touched."""
+        kind = memory.dtype
+        if first is None:
+            untouched = np.full(kind.size_bytes, UNTOUCHED, np.uint8).view(kind.np)
+            return [np.repeat(untouched, CASES)] * memory.count
+        if not memory.index:
+            return self._view(kind.name, first, memory.count)
+        data = self.layout.data[:, first : first + AREA_BYTES]
+        elements = []
+        for offset in self._byte_offsets(memory):
+            at = offset[:, None] + np.arange(kind.size_bytes)
+            element = np.ascontiguousarray(np.take_along_axis(data, at, 1))
+            elements.append(element.view(kind.np)[:, 0])
+        return elements
+
+    def _byte_offsets(self, memory: Memory) -> list[Array]:
+        """Return the distance of each element from the address."""
+        places = {operand.name: (operand, at) for operand, at in self.places()}
+        operand, at = places[memory.index]
+        assert isinstance(operand.place, Register)
+        lanes = self._lanes(operand.place, at)
+        return [lane.astype(np.int64) << memory.shifts[0] for lane in lanes]
+
     def expected(self) -> Array:
         """Return the results by the semantics, [case, byte]."""
         data = np.full((CASES, self.result_bytes), UNTOUCHED, np.uint8)
-        results = _results(self.instr, tuple(self.immediates.values()))
+        with np.errstate(all="ignore"):
+            results = evaluate(self.instr, self.inputs())
         for (result, first), lanes in zip(self.result_places(), results, strict=True):
             kind = lane_type(result).np
             columns = [np.broadcast_to(np.asarray(x, kind), (CASES,)) for x in lanes]
-            values = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8)
-            data[:, first : first + values.shape[1]] = values
+            self._write(result, columns, data[:, first:])
         if self.address is not None:
             base = np.full((CASES, 1), self._base_offset + self.address.advance)
             data[:, -4:] = base.astype(np.int32).view(np.uint8).reshape(CASES, 4)
         return data
+
+    def _write(self, result: Operand, lanes: Sequence[Array], data: Array) -> None:
+        """Write the lanes of a result to the begin of `data`."""
+        place, kind = result.place, lane_type(result)
+        if kind is BOOL:
+            lanes = [_bits_of_predicate(lanes)]
+        values = np.ascontiguousarray(np.stack(lanes, axis=1)).view(np.uint8)
+        if not (isinstance(place, Memory) and place.index):
+            data[:, : values.shape[1]] = values
+            return
+        for i, offset in enumerate(self._byte_offsets(place)):
+            size = kind.size_bytes
+            at = offset[:, None] + np.arange(size)
+            np.put_along_axis(data, at, values[:, i * size : (i + 1) * size], 1)
 
     @property
     def _element_place(self) -> tuple[bool, int]:
@@ -191,11 +202,16 @@ class Trial:
         raise AssertionError("no memory")
 
     @property
+    def _has_index_register(self) -> bool:
+        memory = self.instr.memory
+        return memory is not None and memory.form is AddressForm.INDEX
+
+    @property
     def _base_offset(self) -> int:
         """The base register relative to the operands or results, before the access."""
         assert self.address is not None
         first = self._element_place[1] - self.address.offset
-        if self.address.index:
+        if self._has_index_register:
             first -= self._index_value << self.address.shift
         return first
 
@@ -204,7 +220,24 @@ class Trial:
         assert self.address is not None
         return INDEXES[self.address.shift % 2]
 
-    def assembly(self, core: Core) -> list[str]:
+    def function(self, core: Core, name: str) -> str:
+        """Return the C function that executes the instruction."""
+        used = set(core.scratch)
+        for register in self.registers.values():
+            used.update(_members(register))
+        used.discard("p0")  # which compilers do not know
+        if self.address is not None:
+            used |= {self.address.base, self.address.index} - {""}
+        lines = [f"/* instruction {self.instr.name} */", *self._assembly(core)]
+        return _FUNCTION.format(
+            name=name,
+            operands=core.operands,
+            results=core.results,
+            lines="\n".join(f'        "{line}\\n\\t"' for line in lines),
+            clobbers=", ".join(f'"{name}"' for name in sorted(used)),
+        )
+
+    def _assembly(self, core: Core) -> list[str]:
         """Return lines that load operands, execute the instruction, store results."""
         lines = [self._access(core, item, at) for item, at in self.places()]
         address = self.address
@@ -214,7 +247,7 @@ class Trial:
             number = {"register": address.base, "value": self._base_offset}
             lines.append(core.number.format(**number))
             lines.append(core.add.format(register=address.base, other=pointer))
-            if address.index:
+            if self._has_index_register:
                 index = {"register": address.index, "value": self._index_value}
                 lines.append(core.number.format(**index))
         lines.append(self.text)
@@ -235,19 +268,40 @@ class Trial:
             return ""
         access = core.classes[operand.place.kind]
         pointer = core.results if is_store else core.operands
-        return (access.store if is_store else access.load).format(
-            register=self.registers[operand.name], pointer=pointer, offset=first
-        )
+        text = access.store if is_store else access.load
+        lines = []
+        for at, register in enumerate(_members(self.registers[operand.name])):
+            place = {"pointer": pointer, "offset": first + 4 * at}
+            bits = 8 * VECTOR_BYTES // operand.place.lanes
+            lines.append(text.format(register=register, bits=bits, **place))
+        return "\n\t".join(lines)
+
+
+def _members(group: str) -> list[str]:
+    """Return the registers of a group of adjacent ones such as s4-s7, or the only one."""
+    first, _, last = group.partition("-")
+    if not last:
+        return [group]
+    return [f"s{number}" for number in range(int(first[1:]), int(last[1:]) + 1)]
+
+
+def _bits_of_predicate(lanes: Sequence[Array]) -> Array:
+    """Return words with a bit for each byte of a vector."""
+    each = VECTOR_BYTES // len(lanes)
+    words = np.zeros(CASES, np.uint32)
+    for i, lane in enumerate(lanes):
+        words |= lane.astype(np.uint32) * np.uint32(((1 << each) - 1) << (each * i))
+    return words
 
 
 def trials_of(instr: Instr, core: Core) -> list[Trial]:
     """Return trials in which each operand is at both ends of its registers."""
     numbers = [
         (immediates, address)
-        for immediates in _immediates(instr)
+        for immediates in immediates_of(instr)
         for address in _addresses(instr.memory)
     ]
-    needs = _needed_classes(instr)
+    needs = _needed_registers(instr)
     turns = max(len(needs), 2)
     trials = []
     for at in range(max(len(numbers), turns)):
@@ -257,10 +311,13 @@ def trials_of(instr: Instr, core: Core) -> list[Trial]:
             registers = _ascending(registers)
         if address is not None:
             base, index = registers.pop("base"), registers.pop("index", "")
-            address = AddressText(
+            if instr.memory is not None and instr.memory.index:
+                index = registers[instr.memory.index]
+            address = Address(
                 base, address.offset, address.advance, index, address.shift
             )
-        trials.append(Trial(instr, registers, immediates, address))
+        layout = layout_of(core.place_bytes)
+        trials.append(Trial(layout, instr, registers, immediates, address))
     return trials
 
 
@@ -271,7 +328,7 @@ def _some(values: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(values[at] for at in places)) if count else []
 
 
-def _immediates(instr: Instr) -> list[dict[str, int]]:
+def immediates_of(instr: Instr) -> list[dict[str, int]]:
     named: list[list[tuple[str, int]]] = []
     for operand in instr.operands:
         if isinstance(operand.place, Immediate):
@@ -279,37 +336,38 @@ def _immediates(instr: Instr) -> list[dict[str, int]]:
     return [dict(choice) for choice in product(*named)]
 
 
-def _addresses(memory: Memory | None) -> list[AddressText | None]:
+def _addresses(memory: Memory | None) -> list[Address | None]:
     if memory is None:
         return [None]
-    if memory.form is AddressForm.INDEX:
-        return [AddressText("", index="index", shift=shift) for shift in memory.shifts]
-    offsets = {0, *_some(memory.offsets)} if memory.offsets else set[int]()
+    if memory.form in (AddressForm.INDEX, AddressForm.LANES):
+        return [Address("", index="index", shift=shift) for shift in memory.shifts]
     advances = [memory.size_bytes] * memory.can_advance + _some(memory.advances)
     return [
-        *(AddressText("", offset) for offset in offsets),
-        *(AddressText("", advance=advance) for advance in advances if advance),
+        *(Address("", offset) for offset in {0, *_some(memory.offsets)}),
+        *(Address("", advance=advance) for advance in advances if advance),
     ]
 
 
-def _needed_classes(instr: Instr) -> dict[str, RegisterClass]:
+def _needed_registers(instr: Instr) -> dict[str, Register]:
     needs = {}
     for operand in (*instr.results, *instr.operands):
         if isinstance(operand.place, Register):
-            needs[operand.name] = operand.place.kind
+            needs[operand.name] = operand.place
     if instr.memory is not None:
-        needs["base"] = instr.memory.base
+        needs["base"] = Register(instr.memory.base, UINT32)
         if instr.memory.form is AddressForm.INDEX:
-            needs["index"] = instr.memory.base
+            needs["index"] = needs["base"]
     return needs
 
 
-def _registers(
-    needs: Mapping[str, RegisterClass], core: Core, turn: int
-) -> dict[str, str]:
+def _registers(needs: Mapping[str, Register], core: Core, turn: int) -> dict[str, str]:
     used: dict[str, str] = {}
-    for at, (name, kind) in enumerate(needs.items()):
-        registers = core.classes[kind].registers
+    for at, (name, place) in enumerate(needs.items()):
+        if place.kind is RegisterClass.FLOAT and place.lanes > 1:
+            first = turn % 2 * (FLOAT_REGISTERS - place.lanes)
+            used[name] = f"s{first}-s{first + place.lanes - 1}"
+            continue
+        registers = core.classes[place.kind].registers
         start = (at + turn) % max(len(needs), 2)
         order = (*registers[start:], *registers[:start])
         used[name] = next(item for item in order if item not in used.values())
@@ -318,7 +376,8 @@ def _registers(
 
 def _ascending(registers: Mapping[str, str]) -> dict[str, str]:
     """Return the registers of a multiple access in ascending order."""
-    listed = [name for name in registers if name != "base"]
+    listed = [name for name, register in registers.items() if "-" not in register]
+    listed.remove("base")
     ordered = sorted((registers[name] for name in listed), key=_number)
     return {**registers, **dict(zip(listed, ordered, strict=True))}
 

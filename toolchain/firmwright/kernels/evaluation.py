@@ -11,6 +11,7 @@ from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.interpreter_exprs import ExprCompiler
 from firmwright.ir.tir.interpreter_runtime import CallFrame
 from firmwright.kernels.isa.instruction import Immediate, Instr, operand_lanes
+from firmwright.ops.intrinsics import BASE_INTRINSICS
 
 
 def evaluate_expression(node: tir.Expr, values: Mapping[str, Array]) -> Array:
@@ -19,7 +20,7 @@ def evaluate_expression(node: tir.Expr, values: Mapping[str, Array]) -> Array:
     Raises InternalError if signed arithmetic overflows, which the C of the expression
     must not do either.
     """
-    compiler = ExprCompiler("semantics", Span(""), {}, check_overflow=True)
+    compiler = ExprCompiler("semantics", Span(""), BASE_INTRINSICS, check_overflow=True)
     frame = CallFrame()
     frame.variables.update(values)
     result = compiler.compile(node, Bounds())(frame)

@@ -122,6 +122,12 @@ class _Tile:
         else:
             self.k(smlad, weights, column, total, into=total)
 
+    def words(self, at: Index) -> tuple[Value, Value]:
+        """Load two words of weights."""
+        if self.is_narrow:
+            return self.k(ldr, self.w[at]), self.k(ldr, self.w[at + 1])
+        return self.k.pair(ldrd, self.w[at])
+
     def columns(self, at: Index, count: int) -> tuple[Value, ...]:
         """Load the words of one or two adjacent pixels."""
         if count == 1:
@@ -153,29 +159,41 @@ def _two_by_four(o: _Tile, i: Index) -> None:
 def _four_by_two(o: _Tile, i: Index) -> None:
     """Two pairs of channels times two pixels, paired.
 
-    The raw word is multiplied first, as its register then takes the even channel.
+    A product of the second word separates the extension of the first one from its use,
+    and the other way around, which saves two cycles of a Cortex-M7.
     """
     k, w = o.k, o.w[i * 2]
-    if not o.is_narrow:
-        words = k.pair(ldrd, w)
-        columns = o.columns(i * 2, 2)
-        for pair, word in enumerate(words):
-            for pixel, column in enumerate(columns):
-                o.add(4 * pair + 2 + pixel, word, column)
-            even = k(sxtb16, word)
-            for pixel, column in enumerate(columns):
-                o.add(4 * pair + pixel, even, column)
+    if o.is_narrow:
+        _four_by_two_in_turn(o, i)
         return
     first, second = k.pair(ldrd, w)
+    left, right = o.columns(i * 2, 2)
+    o.add(2, first, left)
+    o.add(3, first, right)
+    even = k(sxtb16, first)
+    o.add(7, second, right)
+    o.add(0, even, left)
+    o.add(1, even, right)
+    others = k(sxtb16, second)
+    o.add(6, second, left)
+    o.add(4, others, left)
+    o.add(5, others, right)
+
+
+def _four_by_two_in_turn(o: _Tile, i: Index) -> None:
+    """Two pairs of channels times two pixels that share a register."""
+    k, w = o.k, o.w[i * 2]
     (column,) = o.columns(i * 2, 1)
+    first, second = k.pair(ldrd, w)
     o.add(2, first, column)
+    even = k(sxtb16, first)
     o.add(6, second, column)
-    first_even, second_even = k(sxtb16, first), k(sxtb16, second)
-    o.add(0, first_even, column)
-    o.add(4, second_even, column)
+    others = k(sxtb16, second)
+    o.add(0, even, column)
+    o.add(4, others, column)
     (column,) = o.columns(i * 2 + 1, 1)
-    o.add(1, first_even, column)
-    o.add(5, second_even, column)
+    o.add(1, even, column)
+    o.add(5, others, column)
     first, second = k.pair(ldrd, w)
     o.add(3, first, column)
     o.add(7, second, column)
@@ -184,50 +202,61 @@ def _four_by_two(o: _Tile, i: Index) -> None:
 def _eight_by_one(o: _Tile, i: Index) -> None:
     """Four pairs of channels times one pixel, paired."""
     (column,) = o.columns(i, 1)
-    if o.is_narrow:
-        _pairs_one_by_one(o, i * 4, column)
-        return
-    for pair in (0, 2):
-        words = o.k.pair(ldrd, o.w[i * 4 + pair])
-        _two_pairs(o, words, pair, column)
+    words = o.words(i * 4)
+    words = _two_pairs(o, words, 0, column, i * 4 + 2)
+    _two_pairs(o, words, 2, column)
 
 
 def _byte_column(o: _Tile, i: Index) -> None:
     """Four pairs of channels times four taps of one pixel, paired, of plain int8."""
-    k = o.k
     if o.is_narrow:
-        for half, widen in enumerate((sxtb16, sxtb16_ror8)):
-            taps = k(ldr, o.x[i])
-            _pairs_one_by_one(o, i * 8 + 4 * half, k(widen, taps))
+        _byte_column_twice(o, i)
         return
-    taps = k(ldr, o.x[i])
-    words = k.pair(ldrd, o.w[i * 8])
-    lower = k(sxtb16, taps)
+    taps = o.k(ldr, o.x[i])
+    words = o.words(i * 8)
+    lower = o.k(sxtb16, taps)
     _two_pairs(o, words, 0, lower)
-    words = k.pair(ldrd, o.w[i * 8 + 2])
-    upper = k(sxtb16_ror8, taps)
+    words = o.words(i * 8 + 2)
+    upper = o.k(sxtb16_ror8, taps)
     _two_pairs(o, words, 2, lower)
-    for pair in (0, 2):
-        words = k.pair(ldrd, o.w[i * 8 + 4 + pair])
-        _two_pairs(o, words, pair, upper)
+    words = _two_pairs(o, o.words(i * 8 + 4), 0, upper, i * 8 + 6)
+    _two_pairs(o, words, 2, upper)
 
 
-def _two_pairs(o: _Tile, words: tuple[Value, Value], pair: int, column: Value) -> None:
-    """Multiply two pairs of channels; no product waits for its operand."""
+def _byte_column_twice(o: _Tile, i: Index) -> None:
+    """As `_byte_column`, but the word of taps is loaded for each of its halves."""
+    for half, widen in enumerate((sxtb16, sxtb16_ror8)):
+        taps = o.k(ldr, o.x[i])
+        words = o.words(i * 8 + 4 * half)
+        column = o.k(widen, taps)
+        words = _two_pairs(o, words, 0, column, i * 8 + 4 * half + 2)
+        _two_pairs(o, words, 2, column)
+
+
+def _two_pairs(
+    o: _Tile,
+    words: tuple[Value, Value],
+    pair: int,
+    column: Value,
+    following: Index | None = None,
+) -> tuple[Value, Value]:
+    """Multiply two pairs of channels; return the words that follow, if there are any.
+
+    No product waits for its operand. The words that follow are loaded before the last
+    product if there are registers for them.
+    """
     first, second = words
     o.add(2 * pair + 1, first, column)
     even = o.k(sxtb16, first)
     o.add(2 * pair + 3, second, column)
     others = o.k(sxtb16, second)
     o.add(2 * pair, even, column)
+    if following and not o.is_narrow:
+        words = o.words(following)
     o.add(2 * pair + 2, others, column)
-
-
-def _pairs_one_by_one(o: _Tile, at: Index, column: Value) -> None:
-    for pair in range(4):
-        word = o.k(ldr, o.w[at + pair])
-        o.add(2 * pair + 1, word, column)
-        o.add(2 * pair, o.k(sxtb16, word), column)
+    if following and o.is_narrow:
+        words = o.words(following)
+    return words
 
 
 def _step(tile: GemmTile) -> Callable[[_Tile, Index], None]:

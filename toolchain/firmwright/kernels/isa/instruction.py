@@ -25,7 +25,17 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT16,
+    UINT32,
+    DType,
+)
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
@@ -39,11 +49,16 @@ class RegisterClass(enum.Enum):
     EVEN = "a core register of an even number, as the sums of Helium"
     FLOAT = "a single-precision register"
     VECTOR = "a vector register"
+    PREDICATE = "the predicate register of Helium, of which there is one"
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """An operand in a register that holds `lanes` values of `dtype`, lowest first."""
+    """An operand in a register that holds `lanes` values of `dtype`, lowest first.
+
+    Registers of class FLOAT hold one value; several lanes are as many adjacent
+    registers, written `s4-s7`.
+    """
 
     kind: RegisterClass
     dtype: DType
@@ -55,6 +70,7 @@ class AddressForm(enum.Enum):
 
     OFFSET = "[base, #offset], or [base], #advance"
     INDEX = "[base, index, lsl #shift]"
+    LANES = "[base, vector, uxtw #shift], an address for each lane"
     MULTIPLE = "base, or base! to advance, of loads and stores of several registers"
     PARENTHESES = "offset(base), of RISC-V"
 
@@ -67,6 +83,9 @@ class Memory:
     `can_advance` tells whether the address can move past the elements instead, and
     `advances` are the distances in bytes by which it can move otherwise. `shifts` are
     the shifts of an index. A multiple access has its registers in ascending order.
+
+    With `index`, the name of a vector operand, elements are not adjacent: element i is
+    lane i of that operand, shifted left, behind the address.
     """
 
     dtype: DType
@@ -77,6 +96,7 @@ class Memory:
     form: AddressForm = AddressForm.OFFSET
     shifts: range = range(1)
     base: RegisterClass = RegisterClass.CORE
+    index: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -84,7 +104,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class AddressText:
+class Address:
     """An address in the text: registers, and offset, shift, or advance.
 
     The advance is the distance by which the base register moves after the access.
@@ -105,6 +125,9 @@ class AddressText:
                 return f"[{self.base}{offset}]"
             case AddressForm.INDEX:
                 shift = f", lsl #{self.shift}" if self.shift else ""
+                return f"[{self.base}, {self.index}{shift}]"
+            case AddressForm.LANES:
+                shift = f", uxtw #{self.shift}" if self.shift else ""
                 return f"[{self.base}, {self.index}{shift}]"
             case AddressForm.MULTIPLE:
                 return self.base + "!" * bool(self.advance)
@@ -129,11 +152,18 @@ Int = Annotated[ArithExpr, Register(RegisterClass.CORE, INT32)]
 LowWord = Annotated[ArithExpr, Register(RegisterClass.LOW, UINT32)]
 LowInt = Annotated[ArithExpr, Register(RegisterClass.LOW, INT32)]
 EvenInt = Annotated[ArithExpr, Register(RegisterClass.EVEN, INT32)]
+EvenWord = Annotated[ArithExpr, Register(RegisterClass.EVEN, UINT32)]
 Float = Annotated[ArithExpr, Register(RegisterClass.FLOAT, FLOAT32)]
 Bytes16 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT8, 16)]
 Halves8 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT16, 8)]
 Ints4 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT32, 4)]
 Floats4 = Annotated[Lanes, Register(RegisterClass.VECTOR, FLOAT32, 4)]
+UnsignedBytes16 = Annotated[Lanes, Register(RegisterClass.VECTOR, UINT8, 16)]
+UnsignedHalves8 = Annotated[Lanes, Register(RegisterClass.VECTOR, UINT16, 8)]
+UnsignedInts4 = Annotated[Lanes, Register(RegisterClass.VECTOR, UINT32, 4)]
+Predicate16 = Annotated[Lanes, Register(RegisterClass.PREDICATE, BOOL, 16)]
+Predicate8 = Annotated[Lanes, Register(RegisterClass.PREDICATE, BOOL, 8)]
+Predicate4 = Annotated[Lanes, Register(RegisterClass.PREDICATE, BOOL, 4)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +180,18 @@ class Instr:
 
     The address of memory is a placeholder, too; how it is written depends on the
     instruction set.
+
+    `c` is the C intrinsic of the instruction, if there is one, with the same
+    placeholders: an expression of the result. Of several results the others are
+    written by reference. A vector operand has the C type of its lanes, and an address
+    is a pointer to elements. `asm` may be empty if there is `c`.
     """
 
     name: str
     asm: str
     semantics: Semantics
     instruction_set: "InstructionSet"
+    c: str = ""
 
     @property
     def doc(self) -> str:
@@ -183,6 +219,19 @@ class Instr:
     def is_sequence(self) -> bool:
         """Whether it is several instructions: results must differ from operands."""
         return "\n" in self.asm
+
+    @property
+    def is_predicated(self) -> bool:
+        """Whether the instruction is one of a VPT block of Helium.
+
+        VPST precedes up to four of them; their mnemonics have a t before the dot.
+        """
+        places = {operand.place for operand in self.operands}
+        has_predicate = any(
+            isinstance(place, Register) and place.kind is RegisterClass.PREDICATE
+            for place in places
+        )
+        return has_predicate and self.asm.partition(".")[0].endswith("t")
 
     @property
     def updated(self) -> frozenset[str]:
@@ -262,11 +311,13 @@ class InstructionSet:
     parent: "InstructionSet | None" = None
     rows: dict[str, Instr] = field(default_factory=dict)
 
-    def instruction(self, asm: str, name: str = "") -> Callable[[Semantics], Instr]:
+    def instruction(
+        self, asm: str, name: str = "", c: str = ""
+    ) -> Callable[[Semantics], Instr]:
         """Add the decorated function as a row, by the name of the function."""
 
         def add(semantics: Semantics) -> Instr:
-            instr = Instr(name or semantics.__name__, asm, semantics, self)
+            instr = Instr(name or semantics.__name__, asm, semantics, self, c)
             if instr.name in self.rows:
                 raise InternalError(f"{self.name} has two rows {instr.name}")
             self.rows[instr.name] = instr
@@ -279,4 +330,4 @@ class InstructionSet:
 
 
 def mnemonics(instrs: Sequence[Instr]) -> list[str]:
-    return [instr.asm.split()[0] for instr in instrs]
+    return [instr.asm.split()[0] for instr in instrs if instr.asm]

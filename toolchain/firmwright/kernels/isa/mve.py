@@ -1,0 +1,355 @@
+"""Helium (MVE): arithmetic of vectors of integers.
+
+The rows have the names and the C texts of the Arm C language extensions where these
+have an intrinsic. Loads and stores are in `mve_memory.py`, floats in `mve_float.py`.
+
+A predicated row, of which the mnemonic ends in t, is the second or a later instruction
+of a block that VPST begins. The predicate register has no place in texts.
+
+Semantics: instruction descriptions of the Armv8-M architecture reference manual.
+"""
+
+from typing import Annotated
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16, UINT32
+from firmwright.kernels.isa.dsp import DSP
+from firmwright.kernels.isa.instruction import (
+    Bytes16,
+    EvenWord,
+    Halves8,
+    Immediate,
+    InstructionSet,
+    Int,
+    Ints4,
+    Predicate4,
+    UnsignedBytes16,
+    UnsignedHalves8,
+    UnsignedInts4,
+    Word,
+)
+from firmwright.kernels.isa.lanes import (
+    constant,
+    high_product,
+    shift_right,
+)
+from firmwright.kernels.isa.vectors import (
+    active,
+    add,
+    bottom,
+    cast,
+    each,
+    exclusive_or,
+    magnitude,
+    multiply,
+    products,
+    repeat,
+    rounding_doubling_high_product,
+    saturating_add,
+    shift_by_sign,
+    shift_left_by,
+    subtract,
+    top,
+)
+
+MVE = InstructionSet("mve", frozenset({"mve"}), DSP)
+
+Lane4 = Annotated[int, Immediate(range(4))]
+Lane8 = Annotated[int, Immediate(range(8))]
+Byte = Annotated[int, Immediate(range(256))]
+Distance = Annotated[int, Immediate((1, 2, 4, 8))]
+
+# ---- numbers in all lanes ------------------------------------------------------------
+
+
+@MVE.instruction("vdup.8 {d}, {a}", c="vdupq_n_s8((int8_t){a})")
+def vdupq_n_s8(a: Int) -> Bytes16:
+    """Return the low byte in all lanes."""
+    return repeat(a.cast(INT8), 16)
+
+
+@MVE.instruction("vdup.16 {d}, {a}", c="vdupq_n_s16((int16_t){a})")
+def vdupq_n_s16(a: Int) -> Halves8:
+    """Return the low half in all lanes."""
+    return repeat(a.cast(INT16), 8)
+
+
+@MVE.instruction("vdup.32 {d}, {a}", c="vdupq_n_s32({a})")
+def vdupq_n_s32(a: Int) -> Ints4:
+    """Return a number in all lanes."""
+    return repeat(a, 4)
+
+
+@MVE.instruction("vdup.32 {d}, {a}", c="vdupq_n_u32({a})")
+def vdupq_n_u32(a: Word) -> UnsignedInts4:
+    """Return a number in all lanes."""
+    return repeat(a, 4)
+
+
+@MVE.instruction("vmov.i32 {d}, #{value}", c="vdupq_n_s32({value})")
+def vmov_i32(value: Byte) -> Ints4:
+    """Return the same small number in all lanes."""
+    return repeat(constant(value, INT32), 4)
+
+
+@MVE.instruction("vmov.i8 {d}, #{value}", c="vdupq_n_u8({value})")
+def vmov_u8(value: Byte) -> UnsignedBytes16:
+    """Return the same number in all lanes."""
+    return repeat(constant(value, UINT8), 16)
+
+
+@MVE.instruction("vidup.u32 {d0}, {d1}, #{step}", c="vidupq_wb_u32(&{d1}, {step})")
+def vidupq_u32(d1: EvenWord, step: Distance) -> tuple[UnsignedInts4, EvenWord]:
+    """Return d1, d1 + step, ... in the lanes; d1 advances behind them."""
+    lanes = tuple(add(d1, constant(step * lane, UINT32)) for lane in range(4))
+    return lanes, add(d1, constant(4 * step, UINT32))
+
+
+@MVE.instruction("vidup.u16 {d0}, {d1}, #{step}", c="vidupq_wb_u16(&{d1}, {step})")
+def vidupq_u16(d1: EvenWord, step: Distance) -> tuple[UnsignedHalves8, EvenWord]:
+    """Return d1, d1 + step, ... modulo 2^16 in the lanes; d1 advances behind them."""
+    lanes = tuple(add(d1, constant(step * lane, UINT32)) for lane in range(8))
+    return cast(lanes, UINT16), add(d1, constant(8 * step, UINT32))
+
+
+# ---- lanes in core registers ---------------------------------------------------------
+
+
+@MVE.instruction("vmov {d}[2], {d}[0], {a}, {b}")
+def vmov_lanes_2_0(d: Ints4, a: Int, b: Int) -> Ints4:
+    """Return d with lane 0 = a and lane 2 = b."""
+    return a, d[1], b, d[3]
+
+
+@MVE.instruction("vmov {d}[3], {d}[1], {a}, {b}")
+def vmov_lanes_3_1(d: Ints4, a: Int, b: Int) -> Ints4:
+    """Return d with lane 1 = a and lane 3 = b."""
+    return d[0], a, d[2], b
+
+
+@MVE.instruction("vmov.32 {d}, {a}[{lane}]", c="vgetq_lane_s32({a}, {lane})")
+def vgetq_lane_s32(a: Ints4, lane: Lane4) -> Int:
+    """Return a lane."""
+    return a[lane]
+
+
+@MVE.instruction("vmov.s16 {d}, {a}[{lane}]", c="vgetq_lane_s16({a}, {lane})")
+def vgetq_lane_s16(a: Halves8, lane: Lane8) -> Int:
+    """Return a lane, sign-extended."""
+    return a[lane].cast(INT32)
+
+
+# ---- sums, differences and products of lanes -----------------------------------------
+
+
+@MVE.instruction("vadd.i16 {d}, {a}, {b}", c="vaddq_s16({a}, {b})")
+def vaddq_s16(a: Halves8, b: Halves8) -> Halves8:
+    """Return a + b modulo 2^16."""
+    return each(add, a, b)
+
+
+@MVE.instruction("vadd.i32 {d}, {a}, {b}", c="vaddq_s32({a}, {b})")
+def vaddq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return a + b modulo 2^32."""
+    return each(add, a, b)
+
+
+@MVE.instruction("vadd.i32 {d}, {a}, {b}", c="vaddq_n_s32({a}, {b})")
+def vaddq_n_s32(a: Ints4, b: Int) -> Ints4:
+    """Return a + b modulo 2^32, with the same b for all lanes."""
+    return each(add, a, repeat(b, 4))
+
+
+@MVE.instruction("vaddt.i32 {d}, {a}, {b}", c="vaddq_m_n_s32({d}, {a}, {b}, {inside})")
+def vaddq_m_n_s32(d: Ints4, a: Ints4, b: Int, inside: Predicate4) -> Ints4:
+    """Return a + b modulo 2^32 in the lanes that are set, d in the others."""
+    return active(inside, each(add, a, repeat(b, 4)), d)
+
+
+@MVE.instruction("vsub.i32 {d}, {a}, {b}", c="vsubq_s32({a}, {b})")
+def vsubq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return a - b modulo 2^32."""
+    return each(subtract, a, b)
+
+
+@MVE.instruction("vsub.i32 {d}, {a}, {b}", c="vsubq_n_s32({a}, {b})")
+def vsubq_n_s32(a: Ints4, b: Int) -> Ints4:
+    """Return a - b modulo 2^32, with the same b for all lanes."""
+    return each(subtract, a, repeat(b, 4))
+
+
+@MVE.instruction("vqadd.s16 {d}, {a}, {b}", c="vqaddq_s16({a}, {b})")
+def vqaddq_s16(a: Halves8, b: Halves8) -> Halves8:
+    """Return a + b, saturated."""
+    return each(saturating_add, a, b)
+
+
+@MVE.instruction("vqadd.s32 {d}, {a}, {b}", c="vqaddq_s32({a}, {b})")
+def vqaddq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return a + b, saturated."""
+    return each(saturating_add, a, b)
+
+
+@MVE.instruction("vqadd.s16 {d}, {a}, {b}", c="vqaddq_n_s16({a}, (int16_t){b})")
+def vqaddq_n_s16(a: Halves8, b: Int) -> Halves8:
+    """Return the sum of a and the low half of b, saturated."""
+    return each(saturating_add, a, repeat(b.cast(INT16), 8))
+
+
+@MVE.instruction("vqadd.s32 {d}, {a}, {b}", c="vqaddq_n_s32({a}, {b})")
+def vqaddq_n_s32(a: Ints4, b: Int) -> Ints4:
+    """Return a + b, saturated, with the same b for all lanes."""
+    return each(saturating_add, a, repeat(b, 4))
+
+
+@MVE.instruction("vabs.s32 {d}, {a}", c="vabsq_s32({a})")
+def vabsq_s32(a: Ints4) -> Ints4:
+    """Return the magnitudes modulo 2^32."""
+    return each(magnitude, a)
+
+
+@MVE.instruction("vmul.i32 {d}, {a}, {b}", c="vmulq_s32({a}, {b})")
+def vmulq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return a * b modulo 2^32."""
+    return each(multiply, a, b)
+
+
+@MVE.instruction("vmul.i32 {d}, {a}, {b}", c="vmulq_n_s32({a}, {b})")
+def vmulq_n_s32(a: Ints4, b: Int) -> Ints4:
+    """Return a * b modulo 2^32, with the same b for all lanes."""
+    return each(multiply, a, repeat(b, 4))
+
+
+@MVE.instruction("vmul.i32 {d}, {a}, {b}", c="vmulq_n_u32({a}, {b})")
+def vmulq_n_u32(a: UnsignedInts4, b: Word) -> UnsignedInts4:
+    """Return a * b modulo 2^32, with the same b for all lanes."""
+    return each(multiply, a, repeat(b, 4))
+
+
+@MVE.instruction("vmul.i16 {d}, {a}, {b}", c="vmulq_n_s16({a}, (int16_t){b})")
+def vmulq_n_s16(a: Halves8, b: Int) -> Halves8:
+    """Return the product of a and the low half of b modulo 2^16."""
+    return each(multiply, a, repeat(b.cast(INT16), 8))
+
+
+@MVE.instruction("vmul.i16 {d}, {a}, {b}", c="vmulq_n_u16({a}, (uint16_t){b})")
+def vmulq_n_u16(a: UnsignedHalves8, b: Word) -> UnsignedHalves8:
+    """Return the product of a and the low half of b modulo 2^16."""
+    return each(multiply, a, repeat(b.cast(UINT16), 8))
+
+
+@MVE.instruction("vmla.s16 {d}, {a}, {b}", c="vmlaq_n_s16({d}, {a}, (int16_t){b})")
+def vmlaq_n_s16(d: Halves8, a: Halves8, b: Int) -> Halves8:
+    """Return d plus the product of a and the low half of b modulo 2^16."""
+    return each(add, d, each(multiply, a, repeat(b.cast(INT16), 8)))
+
+
+@MVE.instruction("vmla.s32 {d}, {a}, {b}", c="vmlaq_n_s32({d}, {a}, {b})")
+def vmlaq_n_s32(d: Ints4, a: Ints4, b: Int) -> Ints4:
+    """Return d + a * b modulo 2^32, with the same b for all lanes."""
+    return each(add, d, each(multiply, a, repeat(b, 4)))
+
+
+@MVE.instruction("vmulh.s32 {d}, {a}, {b}", c="vmulhq_s32({a}, {b})")
+def vmulhq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return the high 32 bits of a * b."""
+    return each(high_product, a, b)
+
+
+@MVE.instruction("vqrdmulh.s32 {d}, {a}, {b}", c="vqrdmulhq_s32({a}, {b})")
+def vqrdmulhq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return (2 a b + 2^31) / 2^32, rounded down and saturated."""
+    return each(rounding_doubling_high_product, a, b)
+
+
+@MVE.instruction("vqrdmulh.s32 {d}, {a}, {b}", c="vqrdmulhq_n_s32({a}, {b})")
+def vqrdmulhq_n_s32(a: Ints4, b: Int) -> Ints4:
+    """Return (2 a b + 2^31) / 2^32, rounded down and saturated; b is for all lanes."""
+    return each(rounding_doubling_high_product, a, repeat(b, 4))
+
+
+@MVE.instruction("vmullb.s8 {d}, {a}, {b}", c="vmullbq_int_s8({a}, {b})")
+def vmullbq_int_s8(a: Bytes16, b: Bytes16) -> Halves8:
+    """Return the products of the lanes of even number."""
+    return products(bottom(a), bottom(b), INT16)
+
+
+@MVE.instruction("vmullt.s8 {d}, {a}, {b}", c="vmulltq_int_s8({a}, {b})")
+def vmulltq_int_s8(a: Bytes16, b: Bytes16) -> Halves8:
+    """Return the products of the lanes of odd number."""
+    return products(top(a), top(b), INT16)
+
+
+@MVE.instruction("vmullb.s16 {d}, {a}, {b}", c="vmullbq_int_s16({a}, {b})")
+def vmullbq_int_s16(a: Halves8, b: Halves8) -> Ints4:
+    """Return the products of the lanes of even number."""
+    return products(bottom(a), bottom(b), INT32)
+
+
+@MVE.instruction("vmullt.s16 {d}, {a}, {b}", c="vmulltq_int_s16({a}, {b})")
+def vmulltq_int_s16(a: Halves8, b: Halves8) -> Ints4:
+    """Return the products of the lanes of odd number."""
+    return products(top(a), top(b), INT32)
+
+
+# ---- bits and shifts -----------------------------------------------------------------
+
+
+@MVE.instruction("vand {d}, {a}, {b}", c="vandq_s32({a}, {b})")
+def vandq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return the bits that are set in a and b."""
+    return tuple(x & y for x, y in zip(a, b, strict=True))
+
+
+@MVE.instruction("veor {d}, {a}, {b}", c="veorq_u8({a}, {b})")
+def veorq_u8(a: UnsignedBytes16, b: UnsignedBytes16) -> UnsignedBytes16:
+    """Return the bits in which a and b differ."""
+    return each(exclusive_or, a, b)
+
+
+@MVE.instruction("vshl.i8 {d}, {a}, #{amount}", c="vshlq_n_s8({a}, {amount})")
+def vshlq_n_s8(a: Bytes16, amount: Annotated[int, Immediate(range(8))]) -> Bytes16:
+    """Return a * 2^amount modulo 2^8."""
+    return tuple(shift_left_by(lane, amount) for lane in a)
+
+
+@MVE.instruction("vshl.i32 {d}, {a}, #{amount}", c="vshlq_n_s32({a}, {amount})")
+def vshlq_n_s32(a: Ints4, amount: Annotated[int, Immediate(range(32))]) -> Ints4:
+    """Return a * 2^amount modulo 2^32."""
+    return tuple(shift_left_by(lane, amount) for lane in a)
+
+
+@MVE.instruction("vshr.s16 {d}, {a}, #{amount}", c="vshrq_n_s16({a}, {amount})")
+def vshrq_n_s16(a: Halves8, amount: Annotated[int, Immediate(range(1, 17))]) -> Halves8:
+    """Return a / 2^amount, rounded down."""
+    return tuple(shift_right(lane, min(amount, 15)) for lane in a)
+
+
+@MVE.instruction("vshr.s32 {d}, {a}, #{amount}", c="vshrq_n_s32({a}, {amount})")
+def vshrq_n_s32(a: Ints4, amount: Annotated[int, Immediate(range(1, 33))]) -> Ints4:
+    """Return a / 2^amount, rounded down."""
+    return tuple(shift_right(lane, min(amount, 31)) for lane in a)
+
+
+@MVE.instruction("vshl.s32 {d}, {amount}", c="vshlq_r_s32({d}, {amount})")
+def vshlq_r_s32(d: Ints4, amount: Int) -> Ints4:
+    """Return d * 2^amount, rounded down, modulo 2^32, by the low byte of `amount`."""
+    return tuple(shift_by_sign(lane, amount, rounds=False) for lane in d)
+
+
+@MVE.instruction("vrshl.s16 {d}, {amount}", c="vrshlq_n_s16({d}, {amount})")
+def vrshlq_n_s16(d: Halves8, amount: Int) -> Halves8:
+    """Return d * 2^amount to nearest, modulo 2^16, by the low byte of `amount`."""
+    return tuple(shift_by_sign(lane, amount, rounds=True) for lane in d)
+
+
+@MVE.instruction("vrshl.s32 {d}, {amount}", c="vrshlq_n_s32({d}, {amount})")
+def vrshlq_n_s32(d: Ints4, amount: Int) -> Ints4:
+    """Return d * 2^amount to nearest, modulo 2^32, by the low byte of `amount`."""
+    return tuple(shift_by_sign(lane, amount, rounds=True) for lane in d)
+
+
+@MVE.instruction("vrshl.s32 {d}, {a}, {b}", c="vrshlq_s32({a}, {b})")
+def vrshlq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return a * 2^b to nearest, modulo 2^32, by the low bytes of b."""
+    pairs = zip(a, b, strict=True)
+    return tuple(shift_by_sign(lane, amount, rounds=True) for lane, amount in pairs)

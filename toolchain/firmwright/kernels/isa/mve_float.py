@@ -1,0 +1,148 @@
+"""Helium with floats (MVE-F): arithmetic of vectors of four floats.
+
+Vectors compute with the standard settings whatever FPSCR says: subnormal operands and
+results are zero of the same sign, and every result that is not a number has the same
+bits. The rows state neither: they hold where no operand and no result is subnormal. The
+fused multiply-adds VFMA have no row: TIR cannot state a sum of an exact product.
+
+Semantics: instruction descriptions of the Armv8-M architecture reference manual.
+"""
+
+from typing import Annotated
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.kernels.isa.instruction import (
+    Floats4,
+    InstructionSet,
+    Ints4,
+    Predicate4,
+    Register,
+    RegisterClass,
+)
+from firmwright.kernels.isa.lanes import constant
+from firmwright.kernels.isa.mve import Lane4
+from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.isa.vectors import (
+    cast,
+    each,
+    float_to_int,
+    larger_number,
+    nearest_away,
+    nearest_even,
+    repeat,
+    smaller_number,
+)
+
+MVE_FLOAT = InstructionSet("mve_float", frozenset({"mvefp"}), MVE_MEMORY)
+
+CoreFloat = Annotated[ArithExpr, Register(RegisterClass.CORE, FLOAT32)]
+"""A float in a core register."""
+
+
+def _sum(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return a + b
+
+
+def _difference(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return a - b
+
+
+def _product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return a * b
+
+
+@MVE_FLOAT.instruction("vmov.i32 {d}, #0", c="vdupq_n_f32(0.0f)")
+def zero_f32() -> Floats4:
+    """Return 0 in all lanes."""
+    return repeat(constant(0, FLOAT32), 4)
+
+
+@MVE_FLOAT.instruction("vdup.32 {d}, {a}", c="vdupq_n_f32({a})")
+def vdupq_n_f32(a: CoreFloat) -> Floats4:
+    """Return a number in all lanes."""
+    return repeat(a, 4)
+
+
+@MVE_FLOAT.instruction("vmov.32 {d}, {a}[{lane}]", c="vgetq_lane_f32({a}, {lane})")
+def vgetq_lane_f32(a: Floats4, lane: Lane4) -> CoreFloat:
+    """Return a lane."""
+    return a[lane]
+
+
+@MVE_FLOAT.instruction("vmov.32 {d}[{lane}], {a}", c="vsetq_lane_f32({a}, {d}, {lane})")
+def vsetq_lane_f32(d: Floats4, a: CoreFloat, lane: Lane4) -> Floats4:
+    """Return d with a in a lane."""
+    return (*d[:lane], a, *d[lane + 1 :])
+
+
+@MVE_FLOAT.instruction("vadd.f32 {d}, {a}, {b}", c="vaddq_f32({a}, {b})")
+def vaddq_f32(a: Floats4, b: Floats4) -> Floats4:
+    """Return a + b."""
+    return each(_sum, a, b)
+
+
+@MVE_FLOAT.instruction("vadd.f32 {d}, {a}, {b}", c="vaddq_n_f32({a}, {b})")
+def vaddq_n_f32(a: Floats4, b: CoreFloat) -> Floats4:
+    """Return a + b, with the same b for all lanes."""
+    return each(_sum, a, repeat(b, 4))
+
+
+@MVE_FLOAT.instruction("vsub.f32 {d}, {a}, {b}", c="vsubq_f32({a}, {b})")
+def vsubq_f32(a: Floats4, b: Floats4) -> Floats4:
+    """Return a - b."""
+    return each(_difference, a, b)
+
+
+@MVE_FLOAT.instruction("vmul.f32 {d}, {a}, {b}", c="vmulq_f32({a}, {b})")
+def vmulq_f32(a: Floats4, b: Floats4) -> Floats4:
+    """Return a * b."""
+    return each(_product, a, b)
+
+
+@MVE_FLOAT.instruction("vmul.f32 {d}, {a}, {b}", c="vmulq_n_f32({a}, {b})")
+def vmulq_n_f32(a: Floats4, b: CoreFloat) -> Floats4:
+    """Return a * b, with the same b for all lanes."""
+    return each(_product, a, repeat(b, 4))
+
+
+@MVE_FLOAT.instruction("vmaxnm.f32 {d}, {a}, {b}", c="vmaxnmq_f32({a}, {b})")
+def vmaxnmq_f32(a: Floats4, b: Floats4) -> Floats4:
+    """Return the larger number, or the one that is a number; -0 is less than +0."""
+    return each(larger_number, a, b)
+
+
+@MVE_FLOAT.instruction("vminnm.f32 {d}, {a}, {b}", c="vminnmq_f32({a}, {b})")
+def vminnmq_f32(a: Floats4, b: Floats4) -> Floats4:
+    """Return the smaller number, or the one that is a number; -0 is less than +0."""
+    return each(smaller_number, a, b)
+
+
+@MVE_FLOAT.instruction("vcmp.f32 eq, {a}, {b}", c="vcmpeqq_f32({a}, {b})")
+def vcmpeqq_f32(a: Floats4, b: Floats4) -> Predicate4:
+    """Return the lanes in which a equals b."""
+    return each(ArithExpr.equal, a, b)
+
+
+@MVE_FLOAT.instruction("vcvt.f32.s32 {d}, {a}", c="vcvtq_f32_s32({a})")
+def vcvtq_f32_s32(a: Ints4) -> Floats4:
+    """Return the nearest floats, halves to even."""
+    return cast(a, FLOAT32)
+
+
+@MVE_FLOAT.instruction("vcvtn.s32.f32 {d}, {a}", c="vcvtnq_s32_f32({a})")
+def vcvtnq_s32_f32(a: Floats4) -> Ints4:
+    """Return the nearest integers, halves to even, saturated; 0 if not a number."""
+    return tuple(float_to_int(lane, nearest_even) for lane in a)
+
+
+@MVE_FLOAT.instruction("vcvta.s32.f32 {d}, {a}", c="vcvtaq_s32_f32({a})")
+def vcvtaq_s32_f32(a: Floats4) -> Ints4:
+    """Return the nearest integers, halves away from 0, saturated; 0 if not a number."""
+    return tuple(float_to_int(lane, nearest_away) for lane in a)
+
+
+@MVE_FLOAT.instruction("", c="vreinterpretq_f32_s32({a})")
+def vreinterpretq_f32_s32(a: Ints4) -> Floats4:
+    """Return the bits of a as floats; no instruction, the register is the same."""
+    return tuple(call_intrinsic("float_of_bits", [lane], FLOAT32) for lane in a)

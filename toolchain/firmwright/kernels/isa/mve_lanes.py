@@ -1,0 +1,267 @@
+"""Helium (MVE): widths, limits and sums of integer lanes, and predicates.
+
+Semantics: instruction descriptions of the Armv8-M architecture reference manual.
+"""
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.ir.tir.builder import maximum, minimum
+from firmwright.kernels.isa.instruction import (
+    Bytes16,
+    EvenInt,
+    Halves8,
+    InstructionSet,
+    Int,
+    Ints4,
+    Predicate4,
+    Predicate8,
+    Predicate16,
+    UnsignedInts4,
+    Word,
+)
+from firmwright.kernels.isa.lanes import constant, sum_lanes
+from firmwright.kernels.isa.mve import MVE
+from firmwright.kernels.isa.vectors import (
+    active,
+    active_or_zero,
+    bottom,
+    cast,
+    each,
+    first_lanes,
+    interleave,
+    largest,
+    pack_bits,
+    products,
+    replace_low,
+    saturate_cast,
+    saturate_cast_lanes,
+    split_words,
+    top,
+    unpack_bits,
+)
+
+MVE_LANES = InstructionSet("mve_lanes", frozenset({"mve"}), MVE)
+
+# ---- widths --------------------------------------------------------------------------
+
+
+@MVE_LANES.instruction("vmovlb.s16 {d}, {a}", c="vmovlbq_s16({a})")
+def vmovlbq_s16(a: Halves8) -> Ints4:
+    """Return the lanes of even number, sign-extended."""
+    return cast(bottom(a), INT32)
+
+
+@MVE_LANES.instruction("vmovlt.s16 {d}, {a}", c="vmovltq_s16({a})")
+def vmovltq_s16(a: Halves8) -> Ints4:
+    """Return the lanes of odd number, sign-extended."""
+    return cast(top(a), INT32)
+
+
+# VQMOVNB and VQMOVNT write every second narrow lane:
+#
+#     a            |      a1       |      a0       |
+#     VQMOVNB to d | d.3   | sat a1| d.1   | sat a0|
+#     VQMOVNT to d | sat a1| d.2   | sat a0| d.0   |
+
+
+@MVE_LANES.instruction("vqmovnb.s32 {d}, {a}", c="vqmovnbq_s32({d}, {a})")
+def vqmovnbq_s32(d: Halves8, a: Ints4) -> Halves8:
+    """Return d with a, saturated, in the lanes of even number."""
+    return interleave(saturate_cast_lanes(a, INT16), top(d))
+
+
+@MVE_LANES.instruction("vqmovnt.s32 {d}, {a}", c="vqmovntq_s32({d}, {a})")
+def vqmovntq_s32(d: Halves8, a: Ints4) -> Halves8:
+    """Return d with a, saturated, in the lanes of odd number."""
+    return interleave(bottom(d), saturate_cast_lanes(a, INT16))
+
+
+@MVE_LANES.instruction("vqmovnb.s16 {d}, {a}", c="vqmovnbq_s16({d}, {a})")
+def vqmovnbq_s16(d: Bytes16, a: Halves8) -> Bytes16:
+    """Return d with a, saturated, in the lanes of even number."""
+    return interleave(saturate_cast_lanes(a, INT8), top(d))
+
+
+@MVE_LANES.instruction("vqmovnt.s16 {d}, {a}", c="vqmovntq_s16({d}, {a})")
+def vqmovntq_s16(d: Bytes16, a: Halves8) -> Bytes16:
+    """Return d with a, saturated, in the lanes of odd number."""
+    return interleave(bottom(d), saturate_cast_lanes(a, INT8))
+
+
+@MVE_LANES.instruction("vqmovnb.s32 {d}, {d}")
+def narrow_words_in_place(d: Ints4) -> Ints4:
+    """Return d with the low halves replaced by the saturated words."""
+    return tuple(replace_low(lane, saturate_cast(lane, INT16)) for lane in d)
+
+
+@MVE_LANES.instruction("vqmovnb.s16 {d}, {d}")
+def narrow_halves_in_place(d: Halves8) -> Halves8:
+    """Return d with the low bytes replaced by the saturated halves."""
+    return tuple(replace_low(lane, saturate_cast(lane, INT8)) for lane in d)
+
+
+@MVE_LANES.instruction("", c="vreinterpretq_s16_s32({a})")
+def vreinterpretq_s16_s32(a: Ints4) -> Halves8:
+    """Return the bits of a as halves; no instruction, the register is the same."""
+    return split_words(a, INT16)
+
+
+@MVE_LANES.instruction("", c="vreinterpretq_s8_s16({a})")
+def vreinterpretq_s8_s16(a: Halves8) -> Bytes16:
+    """Return the bits of a as bytes; no instruction, the register is the same."""
+    return split_words(a, INT8)
+
+
+@MVE_LANES.instruction("", c="vreinterpretq_u32_s32({a})")
+def vreinterpretq_u32_s32(a: Ints4) -> UnsignedInts4:
+    """Return the bits of a as unsigned words; the register is the same."""
+    return cast(a, UINT32)
+
+
+@MVE_LANES.instruction("", c="vreinterpretq_s32_u32({a})")
+def vreinterpretq_s32_u32(a: UnsignedInts4) -> Ints4:
+    """Return the bits of a as signed words; the register is the same."""
+    return cast(a, INT32)
+
+
+# ---- limits --------------------------------------------------------------------------
+
+
+@MVE_LANES.instruction("vmax.s8 {d}, {a}, {b}", c="vmaxq_s8({a}, {b})")
+def vmaxq_s8(a: Bytes16, b: Bytes16) -> Bytes16:
+    """Return the larger lanes."""
+    return each(maximum, a, b)
+
+
+@MVE_LANES.instruction("vmax.s16 {d}, {a}, {b}", c="vmaxq_s16({a}, {b})")
+def vmaxq_s16(a: Halves8, b: Halves8) -> Halves8:
+    """Return the larger lanes."""
+    return each(maximum, a, b)
+
+
+@MVE_LANES.instruction("vmax.s32 {d}, {a}, {b}", c="vmaxq_s32({a}, {b})")
+def vmaxq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return the larger lanes."""
+    return each(maximum, a, b)
+
+
+@MVE_LANES.instruction("vmax.u32 {d}, {a}, {b}", c="vmaxq_u32({a}, {b})")
+def vmaxq_u32(a: UnsignedInts4, b: UnsignedInts4) -> UnsignedInts4:
+    """Return the larger lanes."""
+    return each(maximum, a, b)
+
+
+@MVE_LANES.instruction("vmin.s8 {d}, {a}, {b}", c="vminq_s8({a}, {b})")
+def vminq_s8(a: Bytes16, b: Bytes16) -> Bytes16:
+    """Return the smaller lanes."""
+    return each(minimum, a, b)
+
+
+@MVE_LANES.instruction("vmin.s16 {d}, {a}, {b}", c="vminq_s16({a}, {b})")
+def vminq_s16(a: Halves8, b: Halves8) -> Halves8:
+    """Return the smaller lanes."""
+    return each(minimum, a, b)
+
+
+@MVE_LANES.instruction("vmin.s32 {d}, {a}, {b}", c="vminq_s32({a}, {b})")
+def vminq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return the smaller lanes."""
+    return each(minimum, a, b)
+
+
+@MVE_LANES.instruction("vmaxv.s32 {d}, {a}", c="vmaxvq_s32({d}, {a})")
+def vmaxvq_s32(d: Int, a: Ints4) -> Int:
+    """Return the largest of d and the lanes of a."""
+    return largest(d, a)
+
+
+@MVE_LANES.instruction("vmaxv.u32 {d}, {a}", c="vmaxvq_u32({d}, {a})")
+def vmaxvq_u32(d: Word, a: UnsignedInts4) -> Word:
+    """Return the largest of d and the lanes of a."""
+    return largest(d, a)
+
+
+# ---- sums over lanes -----------------------------------------------------------------
+
+
+@MVE_LANES.instruction("vmladav.s8 {d}, {a}, {b}", c="vmladavq_s8({a}, {b})")
+def vmladavq_s8(a: Bytes16, b: Bytes16) -> EvenInt:
+    """Return the sum of the products of lanes."""
+    return sum_lanes(constant(0, INT32), products(a, b, INT32))
+
+
+@MVE_LANES.instruction("vmladava.s8 {d}, {a}, {b}", c="vmladavaq_s8({d}, {a}, {b})")
+def vmladavaq_s8(d: EvenInt, a: Bytes16, b: Bytes16) -> EvenInt:
+    """Return d plus the products of lanes modulo 2^32."""
+    return sum_lanes(d, products(a, b, INT32))
+
+
+@MVE_LANES.instruction("vmladav.s16 {d}, {a}, {b}", c="vmladavq_s16({a}, {b})")
+def vmladavq_s16(a: Halves8, b: Halves8) -> EvenInt:
+    """Return the sum of the products of lanes modulo 2^32."""
+    return sum_lanes(constant(0, INT32), products(a, b, INT32))
+
+
+@MVE_LANES.instruction("vmladava.s16 {d}, {a}, {b}", c="vmladavaq_s16({d}, {a}, {b})")
+def vmladavaq_s16(d: EvenInt, a: Halves8, b: Halves8) -> EvenInt:
+    """Return d plus the products of lanes modulo 2^32."""
+    return sum_lanes(d, products(a, b, INT32))
+
+
+@MVE_LANES.instruction("vaddva.s8 {d}, {a}", c="vaddvaq_s8({d}, {a})")
+def vaddvaq_s8(d: EvenInt, a: Bytes16) -> EvenInt:
+    """Return d plus the lanes of a modulo 2^32."""
+    return sum_lanes(d, cast(a, INT32))
+
+
+@MVE_LANES.instruction("vaddvat.s8 {d}, {a}", c="vaddvaq_p_s8({d}, {a}, {inside})")
+def vaddvaq_p_s8(d: EvenInt, a: Bytes16, inside: Predicate16) -> EvenInt:
+    """Return d plus the lanes of a that are set in the predicate, modulo 2^32."""
+    return sum_lanes(d, cast(active_or_zero(inside, a), INT32))
+
+
+# ---- predicates ----------------------------------------------------------------------
+
+# The predicate has a bit for each byte of a vector, and the lanes of wider elements
+# have as many equal ones.
+
+
+@MVE_LANES.instruction("vctp.8 {a}", c="vctp8q({a})")
+def vctp8q(a: Word) -> Predicate16:
+    """Return a predicate of the first a lanes."""
+    return first_lanes(a, 16)
+
+
+@MVE_LANES.instruction("vctp.16 {a}", c="vctp16q({a})")
+def vctp16q(a: Word) -> Predicate8:
+    """Return a predicate of the first a lanes."""
+    return first_lanes(a, 8)
+
+
+@MVE_LANES.instruction("vctp.32 {a}", c="vctp32q({a})")
+def vctp32q(a: Word) -> Predicate4:
+    """Return a predicate of the first a lanes."""
+    return first_lanes(a, 4)
+
+
+@MVE_LANES.instruction("vmrs {d}, p0")
+def vmrs(inside: Predicate16) -> Word:
+    """Return the predicate as bits of a register."""
+    return pack_bits(inside)
+
+
+@MVE_LANES.instruction("vmsr p0, {a}")
+def vmsr(a: Word) -> Predicate16:
+    """Return the low 16 bits of a register as a predicate."""
+    return unpack_bits(a, 16)
+
+
+@MVE_LANES.instruction("vcmp.s32 lt, {a}, {b}", c="vcmpltq_n_s32({a}, {b})")
+def vcmpltq_n_s32(a: Ints4, b: Int) -> Predicate4:
+    """Return the lanes of a that are less than b."""
+    return tuple(lane < b for lane in a)
+
+
+@MVE_LANES.instruction("vpsel {d}, {a}, {b}", c="vpselq_s32({a}, {b}, {inside})")
+def vpselq_s32(a: Ints4, b: Ints4, inside: Predicate4) -> Ints4:
+    """Return a in the lanes that are set in the predicate, b in the others."""
+    return active(inside, a, b)

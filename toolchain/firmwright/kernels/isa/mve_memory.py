@@ -1,0 +1,263 @@
+"""Helium (MVE): loads and stores of vectors.
+
+A load or store is widening or narrowing if elements of memory are narrower than lanes.
+Of each there is a predicated form, which neither reads nor writes elements whose lane
+is not set: a load returns 0 there. A gather and a scatter have an address for each
+lane; the vectors of a gather must be different registers.
+
+Semantics: instruction descriptions of the Armv8-M architecture reference manual.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT16,
+    UINT32,
+    DType,
+)
+from firmwright.kernels.isa.instruction import (
+    AddressForm,
+    InstructionSet,
+    Lanes,
+    Memory,
+    Register,
+    RegisterClass,
+)
+from firmwright.kernels.isa.mve_lanes import MVE_LANES
+from firmwright.kernels.isa.vectors import active, active_or_zero, cast
+
+MVE_MEMORY = InstructionSet("mve_memory", frozenset({"mve"}), MVE_LANES)
+
+_VECTOR_BITS = 128
+_OFFSET_MAX = 127
+"""The largest offset in elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The parts of the mnemonic, the elements, and the type of lanes."""
+
+    stem: str
+    suffix: str
+    element: DType
+    lane: DType
+
+    @property
+    def lanes(self) -> int:
+        return _VECTOR_BITS // self.lane.bits
+
+    @property
+    def vector(self) -> Register:
+        return Register(RegisterClass.VECTOR, self.lane, self.lanes)
+
+    @property
+    def predicate(self) -> Register:
+        return Register(RegisterClass.PREDICATE, BOOL, self.lanes)
+
+    @property
+    def index(self) -> Register:
+        """The vector of offsets, which has lanes of the same width."""
+        offsets = {8: UINT8, 16: UINT16, 32: UINT32}[self.lane.bits]
+        return Register(RegisterClass.VECTOR, offsets, self.lanes)
+
+    @property
+    def memory(self) -> Memory:
+        """Adjacent elements."""
+        size = self.element.size_bytes
+        is_same = self.element.bits == self.lane.bits
+        return Memory(
+            self.element,
+            self.lanes,
+            range(-_OFFSET_MAX * size, _OFFSET_MAX * size + 1, size),
+            can_advance=True,
+            base=RegisterClass.CORE if is_same else RegisterClass.LOW,
+        )
+
+    def scattered(self, shift: int) -> Memory:
+        """Return elements at offsets in units of 2^shift bytes."""
+        return Memory(
+            self.element,
+            self.lanes,
+            range(1),
+            form=AddressForm.LANES,
+            shifts=range(shift, shift + 1),
+            index="offsets",
+        )
+
+    def asm(self, operands: str, *, is_predicated: bool = False) -> str:
+        return f"{self.stem}{'t' * is_predicated}.{self.suffix} {operands}"
+
+    def name(self, kind: str = "") -> str:
+        """Return the intrinsic of the C language extensions."""
+        type_letter = "f" if self.lane.is_float else "s" if self.lane.signed else "u"
+        return f"{self.stem}q_{kind}{type_letter}{self.lane.bits}"
+
+
+def _load(access: _Access) -> None:
+    plain, masked = access.name(), access.name("z_")
+
+    @MVE_MEMORY.instruction(
+        access.asm("{d}, {address}"), plain, c=f"{plain}({{address}})"
+    )
+    def load(
+        address: Annotated[Lanes, access.memory],
+    ) -> Annotated[Lanes, access.vector]:
+        """Return adjacent elements."""
+        return cast(address, access.lane)
+
+    @MVE_MEMORY.instruction(
+        access.asm("{d}, {address}", is_predicated=True),
+        masked,
+        c=f"{masked}({{address}}, {{inside}})",
+    )
+    def load_some(
+        address: Annotated[Lanes, access.memory],
+        inside: Annotated[Lanes, access.predicate],
+    ) -> Annotated[Lanes, access.vector]:
+        """Return adjacent elements in the lanes that are set, 0 in the others."""
+        return active_or_zero(inside, cast(address, access.lane))
+
+
+def _store(access: _Access) -> None:
+    plain, masked = access.name(), access.name("p_")
+
+    @MVE_MEMORY.instruction(
+        access.asm("{a}, {address}"), plain, c=f"{plain}({{address}}, {{a}})"
+    )
+    def store(
+        a: Annotated[Lanes, access.vector],
+    ) -> Annotated[Lanes, access.memory]:
+        """Write adjacent elements."""
+        return cast(a, access.element)
+
+    @MVE_MEMORY.instruction(
+        access.asm("{a}, {address}", is_predicated=True),
+        masked,
+        c=f"{masked}({{address}}, {{a}}, {{inside}})",
+    )
+    def store_some(
+        a: Annotated[Lanes, access.vector],
+        inside: Annotated[Lanes, access.predicate],
+        address: Annotated[Lanes, access.memory],
+    ) -> Annotated[Lanes, access.memory]:
+        """Write adjacent elements of the lanes that are set."""
+        return active(inside, cast(a, access.element), address)
+
+
+def _gather(access: _Access, shift: int) -> None:
+    kind = "gather_shifted_offset_" if shift else "gather_offset_"
+    plain, masked = access.name(kind), access.name(f"{kind}z_")
+
+    @MVE_MEMORY.instruction(
+        access.asm("{d}, {address}"), plain, c=f"{plain}({{address}}, {{offsets}})"
+    )
+    def gather(
+        address: Annotated[Lanes, access.scattered(shift)],
+        offsets: Annotated[Lanes, access.index],
+    ) -> Annotated[Lanes, access.vector]:
+        """Return the elements at the offsets."""
+        return cast(address, access.lane)
+
+    @MVE_MEMORY.instruction(
+        access.asm("{d}, {address}", is_predicated=True),
+        masked,
+        c=f"{masked}({{address}}, {{offsets}}, {{inside}})",
+    )
+    def gather_some(
+        address: Annotated[Lanes, access.scattered(shift)],
+        offsets: Annotated[Lanes, access.index],
+        inside: Annotated[Lanes, access.predicate],
+    ) -> Annotated[Lanes, access.vector]:
+        """Return the elements at the offsets in the lanes that are set, or 0."""
+        return active_or_zero(inside, cast(address, access.lane))
+
+
+def _scatter(access: _Access, shift: int) -> None:
+    kind = "scatter_shifted_offset_" if shift else "scatter_offset_"
+    plain, masked = access.name(kind), access.name(f"{kind}p_")
+
+    @MVE_MEMORY.instruction(
+        access.asm("{a}, {address}"),
+        plain,
+        c=f"{plain}({{address}}, {{offsets}}, {{a}})",
+    )
+    def scatter(
+        a: Annotated[Lanes, access.vector],
+        offsets: Annotated[Lanes, access.index],
+    ) -> Annotated[Lanes, access.scattered(shift)]:
+        """Write elements at the offsets, which must differ."""
+        return cast(a, access.element)
+
+    @MVE_MEMORY.instruction(
+        access.asm("{a}, {address}", is_predicated=True),
+        masked,
+        c=f"{masked}({{address}}, {{offsets}}, {{a}}, {{inside}})",
+    )
+    def scatter_some(
+        a: Annotated[Lanes, access.vector],
+        offsets: Annotated[Lanes, access.index],
+        inside: Annotated[Lanes, access.predicate],
+        address: Annotated[Lanes, access.scattered(shift)],
+    ) -> Annotated[Lanes, access.scattered(shift)]:
+        """Write elements of the lanes that are set at offsets, which must differ."""
+        return active(inside, cast(a, access.element), address)
+
+
+_LOADS = (
+    _Access("vldrb", "8", INT8, INT8),
+    _Access("vldrb", "8", UINT8, UINT8),
+    _Access("vldrb", "s16", INT8, INT16),
+    _Access("vldrb", "u16", UINT8, UINT16),
+    _Access("vldrb", "s32", INT8, INT32),
+    _Access("vldrh", "16", INT16, INT16),
+    _Access("vldrh", "u16", UINT16, UINT16),
+    _Access("vldrh", "s32", INT16, INT32),
+    _Access("vldrw", "u32", INT32, INT32),
+    _Access("vldrw", "u32", UINT32, UINT32),
+    _Access("vldrw", "u32", FLOAT32, FLOAT32),
+)
+_STORES = (
+    _Access("vstrb", "8", INT8, INT8),
+    _Access("vstrb", "8", UINT8, UINT8),
+    _Access("vstrb", "16", INT8, INT16),
+    _Access("vstrb", "16", UINT8, UINT16),
+    _Access("vstrb", "32", INT8, INT32),
+    _Access("vstrh", "16", INT16, INT16),
+    _Access("vstrh", "16", UINT16, UINT16),
+    _Access("vstrh", "32", INT16, INT32),
+    _Access("vstrw", "32", INT32, INT32),
+    _Access("vstrw", "32", UINT32, UINT32),
+    _Access("vstrw", "32", FLOAT32, FLOAT32),
+)
+_GATHERS = (
+    (_Access("vldrb", "u8", INT8, INT8), 0),
+    (_Access("vldrb", "u16", UINT8, UINT16), 0),
+    (_Access("vldrh", "u16", UINT16, UINT16), 1),
+    (_Access("vldrh", "u32", UINT16, UINT32), 1),
+    (_Access("vldrw", "u32", INT32, INT32), 2),
+    (_Access("vldrw", "u32", UINT32, UINT32), 2),
+)
+_SCATTERS = (
+    (_Access("vstrb", "16", UINT8, UINT16), 0),
+    (_Access("vstrb", "32", INT8, INT32), 0),
+    (_Access("vstrh", "16", UINT16, UINT16), 1),
+    (_Access("vstrw", "32", UINT32, UINT32), 2),
+    (_Access("vstrw", "32", FLOAT32, FLOAT32), 0),
+)
+"""Accesses, with the shift of their offsets."""
+
+for _row in _LOADS:
+    _load(_row)
+for _row in _STORES:
+    _store(_row)
+for _row, _shift in _GATHERS:
+    _gather(_row, _shift)
+for _row, _shift in _SCATTERS:
+    _scatter(_row, _shift)
