@@ -1,32 +1,37 @@
-r"""Programs as inline assembly of Arm cores, in C macros that kernels share.
+r"""Programs as inline assembly, in C macros that kernels share.
 
 The assembly of one repetition is a macro of its index, so that micro-kernels that
 differ only in their number of steps share it:
 
     #define MAC_2X4_STEP(i) "ldr %[u], [%[w], #4*" #i "]\n\t" ...
+    #define MAC_2X4(steps, count) ... __asm__(steps : outputs : inputs : clobbered)
 
-gcc reloads asm operands into r0 to r7 only, so more than eight reloaded operands are
-"impossible constraints". Pointers and temporaries therefore have fixed registers (r8
-to r12, lr), and gcc allocates only the sums, at most eight. These are forced into
-registers before the statement, since loading one of them may not take a second
-register.
+Where gcc has fixed registers for pointers and temporaries, it allocates only the sums,
+at most eight. These are forced into registers before the statement, since loading one
+of them may not take a second register.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from firmwright.base.errors import InternalError
+from firmwright.kernels.assembly_text import AssemblyText
+from firmwright.kernels.isa.instruction import Memory
 from firmwright.kernels.program import (
-    Address,
-    Argument,
-    LoopUntil,
+    Loop,
     Program,
     Repeat,
     Step,
     Value,
+    advance_pointers,
+    instruction_count,
+    steps,
 )
-from firmwright.kernels.registers import assign_registers
+from firmwright.kernels.register_files import (
+    CLANG_THUMB2_FILE,
+    THUMB2_FILE,
+    RegisterFile,
+)
 
 REGISTER_MACROS = """\
 /* Registers: an assembly block needs r0 to r12 and lr, also the one of a frame pointer. gcc reloads
@@ -37,23 +42,20 @@ REGISTER_MACROS = """\
 #else
 #define FIXED_REGISTER(name) __asm__(name)
 #endif"""  # noqa: E501
-POINTER_REGISTERS = ("r11", "r12")
-TEMPORARIES: Mapping[str, str] = {"u": "r8", "v": "r9", "p": "r10", "q": "lr"}
-"""The C variables of temporaries, and their registers where these are fixed."""
-NARROW = 3
-"""The temporaries that are left by clang, and by gcc in the loops of Helium cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramForms:
-    """A micro-kernel for compilers that leave all temporaries, and for others.
+    """A micro-kernel for the compilers of an instruction set.
 
+    `narrow` is the program for compilers that leave one register less, if they differ.
     Both programs have the same operands, repeats and loops.
     """
 
     wide: Program
-    narrow: Program
+    narrow: Program | None
     doc: str
+    file: RegisterFile = THUMB2_FILE
 
     @property
     def macro(self) -> str:
@@ -96,9 +98,12 @@ PIN_ACCUMULATORS = f"""\
 
 def macro_definitions(forms: ProgramForms) -> tuple[str, ...]:
     """Return the macros that the body of a micro-kernel uses."""
-    narrow = "\n".join(_form_macros(forms, forms.narrow))
-    wide = "\n".join(_form_macros(forms, forms.wide))
-    shape = f"""\
+    wide = "\n".join(_macros(forms, AssemblyText(forms.wide, forms.file)))
+    shape = f"/* {forms.doc} */\n{wide}"
+    if forms.narrow:
+        text = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
+        narrow = "\n".join(_macros(forms, text))
+        shape = f"""\
 /* {forms.doc} The first form needs one register
  * less, for clang and for the loops of cores with Helium. */
 #if defined(__clang__) || defined(__ARM_FEATURE_MVE)
@@ -106,134 +111,164 @@ def macro_definitions(forms: ProgramForms) -> tuple[str, ...]:
 #else
 {wide}
 #endif"""
-    counts = dict.fromkeys(node.count for node in _repeats(forms.wide))
+    counts = dict.fromkeys(_count(node) for node in _blocks(forms.wide))
     repeats = [repeat_macro(count) for count in counts if count > 1]
-    pin = (PIN_ACCUMULATORS,) if _has_inputs(forms.wide) else ()
-    return (REGISTER_MACROS, *pin, shape, *repeats)
+    registers = (REGISTER_MACROS,) * bool(forms.file.variables)
+    pin = (PIN_ACCUMULATORS,) * _has_inputs(forms.wide)
+    return (*registers, *pin, shape, *repeats)
 
 
 def body_text(forms: ProgramForms) -> str:
     """Return the C statements of a micro-kernel; its pointers are variables."""
-    program, lines = forms.wide, list[str]()
-    for node in program.body:
-        if isinstance(node, LoopUntil):
-            pointer, length = node.pointer.name, node.end
-            lines.append(f"const void *end = {pointer} + {length};")
+    program, text = forms.wide, AssemblyText(forms.wide, forms.file)
+    is_end = text.loop is not None and text.loop.until is not None
+    lines = []
+    if is_end and (text.has_limit_in_memory or not forms.file.places_inputs):
+        lines.append(f"const void *end = {text.limit_text()};")
     if _has_inputs(program):
         lines.append("PIN_ACCUMULATORS();")
-    for operand, register in zip(program.pointers, POINTER_REGISTERS, strict=False):
-        fixed = f'{register} FIXED_REGISTER("{register}")'
-        lines.append(f"register const void *{fixed} = {operand.name};")
+    lines += _input_variables(text)
     uses = []
-    for index, repeat in enumerate(_repeats(program)):
-        macro = _step_macro(forms, index)
-        many = f"STEPS_{repeat.count}({macro})"
-        uses.append(f"{macro}(0)" if repeat.count == 1 else many)
-    lines.append(f"{forms.macro}({' '.join(uses)});")
+    for index, block in enumerate(_blocks(program)):
+        macro, times = _step_macro(forms, index), _count(block)
+        uses.append(f"{macro}(0)" if times == 1 else f"STEPS_{times}({macro})")
+    count = f", {text.loop.unroll}" if _has_count(text) and text.loop else ""
+    lines.append(f"{forms.macro}({' '.join(uses)}{count});")
     return "\n".join(lines)
 
 
-def _repeats(program: Program) -> list[Repeat]:
-    """Return the repeats of a program, which consists of them, in a loop or not."""
-    nodes: list[Repeat] = []
-    for node in program.body:
-        inner = node.body if isinstance(node, LoopUntil) else (node,)
-        for part in inner:
-            if not isinstance(part, Repeat):
-                raise InternalError(f"{program.name} has a step outside of a repeat")
-            nodes.append(part)
-    return nodes
+def executed_instructions(forms: ProgramForms, repetitions: int) -> int:
+    """Return the instructions of a micro-kernel whose loop has some repetitions."""
+    closing = AssemblyText(forms.wide, forms.file).closing()
+    return instruction_count(forms.wide, repetitions, len(closing))
 
 
-def _loop(program: Program) -> LoopUntil | None:
-    first = program.body[0]
-    return first if isinstance(first, LoopUntil) else None
+def _blocks(program: Program) -> list[Repeat | Loop]:
+    return [node for node in program.body if not isinstance(node, Step)]
 
 
-def _sums(program: Program) -> list[str]:
-    return [value.name for value in program.registers]
+def _count(block: Repeat | Loop) -> int:
+    return block.count if isinstance(block, Repeat) else block.unroll
 
 
 def _has_inputs(program: Program) -> bool:
     """Return whether sums have values when the program begins."""
-    return bool(set(_sums(program)) - program.written)
+    return bool({value.name for value in program.registers} - program.written)
+
+
+def _has_count(text: AssemblyText) -> bool:
+    """Return whether the macro depends on the repetitions of an iteration."""
+    return text.loop is not None and bool(text.file.loop_end.move)
+
+
+def _input_variables(text: AssemblyText) -> Iterator[str]:
+    """Yield the declarations of the C variables of pointers and of a counter."""
+    if not text.file.places_inputs:
+        return
+    for holder in text.inputs:
+        register = text.assigned.registers[holder]
+        fixed = f'__asm__("{register}")'
+        if text.has_variables:
+            fixed = f'FIXED_REGISTER("{register}")'
+        kind, value = "const void *", holder.name
+        if isinstance(holder, Value):
+            value = text.limit_text()
+            kind = kind if text.loop and text.loop.until else "int32_t "
+        elif holder.access != "r":
+            kind = "void *"
+        yield f"register {kind}{text.variable(holder)} {fixed} = {value};"
 
 
 def _step_macro(forms: ProgramForms, index: int) -> str:
     return f"{forms.macro}_{('STEP', 'NEXT')[index]}"
 
 
-def _form_macros(forms: ProgramForms, program: Program) -> list[str]:
-    names = tuple(TEMPORARIES)
-    if program is forms.narrow:
-        names = names[:NARROW]
-    assigned = assign_registers(program, names)
-    macros = []
-    for index, repeat in enumerate(_repeats(program)):
-        lines = [format_step(step, assigned) for step in repeat.body]
-        macros.append(define(f"{_step_macro(forms, index)}(i)", string_lines(lines)))
-    used = [name for name in names if name in set(assigned.values())]
-    macros.append(_statement(forms.macro, program, used))
-    return macros
+def _macros(forms: ProgramForms, text: AssemblyText) -> Iterator[str]:
+    """Yield the macros of the steps, and that of the statement."""
+    for index, block in enumerate(_blocks(text.program)):
+        body = block.body
+        if isinstance(block, Loop) and not text.file.loop_end.move:
+            body = advance_pointers(block)
+        lines = string_lines(text.step(step) for step in body)
+        yield define(f"{_step_macro(forms, index)}(i)", lines)
+    yield _statement(forms.macro, text)
 
 
-def _statement(macro: str, program: Program, temporaries: Sequence[str]) -> str:
-    loop = _loop(program)
-    written = program.written
-    outputs = []
-    for name in _sums(program):
-        constraint = "=&r" if name in written else "+r"
-        outputs.append(f'[{name}] "{constraint}"({name})')
-    outputs += [f'[{name}] "=&r"({name})' for name in temporaries]
+def _statement(macro: str, text: AssemblyText) -> str:
+    program, file = text.program, text.file
+    before, after = _outer_steps(program)
     lines = []
-    for name in temporaries:
-        register = TEMPORARIES[name]
-        lines.append(f'    register uint32_t {name} FIXED_REGISTER("{register}");')
-    pointers = list(zip(program.pointers, POINTER_REGISTERS, strict=False))
-    if loop is None:
-        lines.append("    __asm__(steps")
-        inputs = [f'[{pointer.name}] "r"({name})' for pointer, name in pointers]
-        clobbered = '"memory"'
+    if text.has_variables:
+        for register in text.temporaries:
+            name = file.variables[register]
+            lines.append(f'    register uint32_t {name} FIXED_REGISTER("{register}");')
+    prologue = [file.prologue] * bool(file.prologue)
+    begin = [*prologue, *map(text.step, before)]
+    end = [*text.closing(), *map(text.step, after)]
+    asm = "__asm__ volatile(" if _stores(program) else "__asm__("
+    label = ' "1:\\n\\t"' if text.loop else ""
+    if begin:
+        lines += [f"    {asm}", *string_lines(begin), f"   {label} steps"]
     else:
-        last = temporaries[-1]
-        lines.append('    __asm__("1:\\n\\t" steps')
-        closing = [f"ldr %[{last}], %[end]", f"cmp %[{loop.pointer.name}], %[{last}]"]
-        lines += string_lines([*closing, "bne 1b"])
-        outputs += [f'[{pointer.name}] "+r"({name})' for pointer, name in pointers]
-        inputs = ['[end] "m"(end)']
-        clobbered = '"cc", "memory"'
-    first, *others = operand_lines(outputs)
-    lines += [f"        : {first}", *[f"          {line}" for line in others]]
-    lines.append(f"        : {', '.join(inputs)}")
-    lines.append(f"        : {clobbered})")
-    return define(f"{macro}(steps)", lines)
+        lines.append(f"    {asm}{label.lstrip()}{' ' * bool(label)}steps")
+    lines += string_lines(end)
+    outputs, inputs = _operands(text)
+    lines += _operand_list(outputs)
+    lines += _operand_list(inputs)
+    clobbered = [] if text.has_variables else [f'"{x}"' for x in text.temporaries]
+    clobbered += ['"cc"'] * (text.loop is not None and file.changes_flags)
+    (*others, last) = _operand_list([*clobbered, '"memory"'], 10)
+    count = ", count" if _has_count(text) else ""
+    return define(f"{macro}(steps{count})", [*lines, *others, f"{last})"])
 
 
-def format_step(step: Step, assigned: Mapping[Value, str]) -> str:
-    """Return the assembly of one step, a string in C if an address repeats."""
-    words: dict[str, str] = {}
-    names = [operand.name for operand in (*step.instr.operands, *step.instr.results)]
-    for name, given in zip(names, (*step.operands, *step.results), strict=True):
-        words[name] = _format_argument(given, assigned)
-    return step.instr.asm.format(**words)
+def _operand_list(operands: Sequence[str], per_line: int = 4) -> list[str]:
+    first, *others = operand_lines(operands, per_line) or [""]
+    return [f"        : {first}".rstrip(), *[f"          {line}" for line in others]]
 
 
-def _format_argument(given: Argument, assigned: Mapping[Value, str]) -> str:
-    match given:
-        case Value():
-            return f"%[{given.name or assigned[given]}]"
-        case Address():
-            return _format_address(given)
-        case int():
-            return str(given)
+def _outer_steps(program: Program) -> tuple[list[Step], list[Step]]:
+    """Return the steps before and after the repeats or the loop."""
+    before, after = list[Step](), list[Step]()
+    found = False
+    for node in program.body:
+        if isinstance(node, Step):
+            (after if found else before).append(node)
+        found |= not isinstance(node, Step)
+    return before, after
 
 
-def _format_address(address: Address) -> str:
-    base = f"%[{address.pointer.name}]"
-    if address.advance_bytes:
-        return f"[{base}], #{address.advance_bytes}"
-    offset = str(address.offset_bytes) if address.offset_bytes else ""
-    if address.stride_bytes:
-        more = f"+{offset}" if offset else ""
-        return f'[{base}, #{address.stride_bytes}*" #i "{more}]'
-    return f"[{base}, #{offset}]" if offset else f"[{base}]"
+def _stores(program: Program) -> bool:
+    return any(
+        isinstance(result.place, Memory)
+        for step in steps(program.body)
+        for result in step.instr.results
+    )
+
+
+def _operands(text: AssemblyText) -> tuple[list[str], list[str]]:
+    """Return the outputs and the inputs of a statement."""
+    program, loop = text.program, text.loop
+    outputs, inputs = list[str](), list[str]()
+    for value in program.registers:
+        constraint = "=&r" if value.name in program.written else "+r"
+        outputs.append(f'[{value.name}] "{constraint}"({value.name})')
+    if text.has_variables:
+        names = [text.file.variables[register] for register in text.temporaries]
+        outputs += [f'[{name}] "=&r"({name})' for name in names]
+    moved = loop.pointers() if loop else {}
+    for holder in text.inputs:
+        place = f"[{text.operand_name(holder)}]"
+        is_counter = isinstance(holder, Value) and loop and not loop.until
+        if holder in moved or is_counter or text.is_shared(holder):
+            outputs.append(f'{place} "+r"({text.variable(holder)})')
+        else:
+            inputs.append(f'{place} "r"({text.variable(holder)})')
+    if loop and text.has_limit_in_memory:
+        if loop.until:
+            inputs.append('[end] "m"(end)')
+        else:
+            outputs.append('[left] "+m"(left)')
+    for factor, name in text.distances:
+        inputs.append(f'[p{factor}] "i"({factor} * {name})')
+    return outputs, inputs

@@ -5,16 +5,16 @@ that has its name (`instruction_intrinsics.py`), such as `c0 = smlad(t1, t2, c0)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import InternalError
+from firmwright.ir import tir
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.program import (
     Address,
     Argument,
     Index,
     Program,
-    Repeat,
     Step,
     Value,
     steps,
@@ -24,43 +24,56 @@ from firmwright.kernels.program import (
 def called_instructions(program: Program) -> tuple[Instr, ...]:
     """Return the instructions that `portable_text` calls as intrinsics."""
     found = [step.instr for step in steps(program.body) if step.instr.memory is None]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(instr for instr in found if not is_copy(instr)))
 
 
-def portable_text(program: Program, count: str = "") -> str:
-    """Return C statements over the operands of a program without a loop.
+def is_copy(instr: Instr) -> bool:
+    """Return whether an instruction copies a register."""
+    if instr.memory or len(instr.results) > 1 or len(instr.operands) > 1:
+        return False
+    ((lane,),) = instr.expressions({})
+    return isinstance(lane, tir.Var)
 
-    `count` is the number of repetitions, a C expression, if it is not the program's.
-    """
+
+def portable_text(program: Program) -> str:
+    """Return C statements over the operands of a program."""
     lines: list[str] = []
+    names = _Names()
     for node in program.body:
-        if isinstance(node, Repeat):
-            names = _Names()
-            body = [f"    {line}" for step in node.body for line in _step(step, names)]
-            limit = count or node.count
-            lines += [f"for (int32_t i = 0; i < {limit}; ++i) {{", *body, "}"]
-        elif isinstance(node, Step):
-            lines += _step(node, _Names())
-        else:
-            raise InternalError(f"{program.name} has a loop over addresses")
+        if isinstance(node, Step):
+            lines += _step(node, names)
+            continue
+        inner = replace(names, names=dict(names.names))
+        body = [f"    {line}" for step in node.body for line in _step(step, inner)]
+        lines += [f"for (int32_t i = 0; i < {node.count}; ++i) {{", *body, "}"]
     return "\n".join(lines)
 
 
 @dataclass(slots=True)
 class _Names:
-    """The C variables of the temporaries in a block, in the order of definition."""
+    """The C variables of the temporaries in a block, in the order of definition.
+
+    A temporary that an instruction updates has one variable for each of its values.
+    """
 
     names: dict[Value, str] = field(default_factory=dict)
+    locals: set[Value] = field(default_factory=set)
+    count: int = 0
 
     def of(self, value: Value) -> str:
         return value.name or self.names[value]
 
     def define(self, value: Value) -> str:
         """Return the text that begins an assignment to `value`."""
-        if value.name:
+        c_type = value.place.dtype.c_type
+        if value.is_operand or value in self.locals:
             return value.name
-        self.names[value] = f"t{len(self.names)}"
-        return f"const {value.place.dtype.c_type} {self.names[value]}"
+        if value.is_local:
+            self.locals.add(value)
+            return f"{c_type} {value.name}"
+        self.names[value] = f"t{self.count}"
+        self.count += 1
+        return f"const {c_type} {self.names[value]}"
 
 
 def _step(step: Step, names: _Names) -> list[str]:
@@ -69,6 +82,8 @@ def _step(step: Step, names: _Names) -> list[str]:
         arguments = ", ".join(_argument(given, names) for given in step.operands)
         (result,) = step.results
         assert isinstance(result, Value)
+        if is_copy(instr):
+            return [f"{names.define(result)} = {arguments};"]
         return [f"{names.define(result)} = @{instr.name}({arguments});"]
     if isinstance(step.results[0], Address):
         return _store(step.results[0], step.operands, names)
@@ -103,7 +118,12 @@ def _element(address: Address, element: int) -> str:
 
 
 def _index(index: Index) -> str:
-    if not index.stride:
-        return str(index.offset)
-    product = "i" if index.stride == 1 else f"{index.stride} * i"
-    return f"{product} + {index.offset}" if index.offset else product
+    terms = []
+    if index.stride:
+        terms.append("i" if index.stride == 1 else f"{index.stride} * i")
+    if index.distance.factor:
+        factor, name = index.distance.factor, index.distance.immediate
+        terms.append(name if factor == 1 else f"{factor} * {name}")
+    if index.offset or not terms:
+        terms.append(str(index.offset))
+    return " + ".join(terms)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from firmwright.base.dtypes import DType
+from firmwright.base.dtypes import INT32, UINT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.kernels.isa.instruction import (
@@ -35,23 +35,43 @@ from firmwright.kernels.isa.instruction import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A virtual register, of the name of a kernel's operand or ""."""
+    """A virtual register, of the name of a kernel's operand or "".
+
+    A local one has a name but is no operand: it lives through a loop.
+    """
 
     place: Register
     name: str = ""
+    is_local: bool = False
+
+    @property
+    def is_operand(self) -> bool:
+        return bool(self.name) and not self.is_local
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """`factor` times an immediate operand of the kernel, in elements."""
+
+    immediate: str = ""
+    factor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An element: `stride` elements for each repetition, and `offset`."""
+    """An element: `stride` elements for each repetition, `offset`, and a distance."""
 
     stride: int
     offset: int = 0
+    distance: Distance = Distance()
 
     def __mul__(self, factor: int) -> "Index":
+        assert not self.distance.factor
         return Index(self.stride * factor, self.offset * factor)
 
-    def __add__(self, offset: int) -> "Index":
+    def __add__(self, offset: "int | Distance") -> "Index":
+        if isinstance(offset, Distance):
+            return replace(self, distance=offset)
         return replace(self, offset=self.offset + offset)
 
 
@@ -117,15 +137,31 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopUntil:
-    """A loop until `pointer` has advanced by `end` elements, a C expression."""
+class Loop:
+    """Steps that are executed `count` times, an operand of the kernel.
 
-    pointer: Pointer
-    end: str
-    body: tuple[Step | Repeat, ...]
+    An iteration of the loop writes them `unroll` times, which divides the count.
+    `until` is the pointer that a comparison with its end closes the loop by; without
+    it, a counter does. `limit` is that end or counter.
+    """
+
+    count: str
+    unroll: int
+    body: tuple[Step, ...]
+    until: Pointer | None
+    limit: Value
+
+    def pointers(self) -> dict[Pointer, int]:
+        """Return the pointers of the body, with the elements of one repetition."""
+        return {
+            given.pointer: given.index.stride
+            for step in self.body
+            for given in (*step.operands, *step.results)
+            if isinstance(given, Address) and given.index.stride
+        }
 
 
-Node: TypeAlias = Step | Repeat | LoopUntil
+Node: TypeAlias = Step | Repeat | Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +199,24 @@ def steps(body: Sequence[Node]) -> Iterator[Step]:
             yield from steps(node.body)
 
 
-def instruction_count(program: Program) -> int:
-    """Return the instructions of a program; those of a loop, of one iteration."""
+def instruction_count(
+    program: Program, repetitions: int | None = None, closing: int = 0
+) -> int:
+    """Return the instructions of a program; those of a loop, of one iteration.
+
+    Given the repetitions of the loop, return the executed instructions. `closing` are
+    those that close an iteration.
+    """
     total = 0
     for node in program.body:
-        inner = node.body if isinstance(node, LoopUntil) else (node,)
-        for part in inner:
-            if isinstance(part, Repeat):
-                total += part.count * len(part.body)
-            else:
+        match node:
+            case Step():
                 total += 1
+            case Repeat(count, body):
+                total += count * len(body)
+            case Loop(unroll=unroll, body=body):
+                trips = 1 if repetitions is None else repetitions // unroll
+                total += trips * (unroll * len(body) + closing)
     return total
 
 
@@ -197,6 +241,10 @@ class ProgramBuilder:
         value = Value(Register(kind, dtype), name)
         self._registers.append(value)
         return value
+
+    def local(self, name: str, place: Register) -> Value:
+        """Return a register that lives through a loop of the kernel."""
+        return Value(place, name, is_local=True)
 
     def registers(self, prefix: str, count: int, dtype: DType) -> list[Value]:
         return [self.register(f"{prefix}{i}", dtype) for i in range(count)]
@@ -225,10 +273,16 @@ class ProgramBuilder:
         self, instr: Instr, operands: tuple[Argument, ...], into: Value | None
     ) -> tuple[Value | Address, ...]:
         _check(instr, operands)
+        names = [operand.name for operand in instr.operands]
         results: list[Value | Address] = []
         for result in instr.results:
             assert isinstance(result.place, Register)
-            results.append(into or Value(result.place))
+            value = into or Value(result.place)
+            if result.name in instr.updated:
+                updated = operands[names.index(result.name)]
+                assert isinstance(updated, Value)
+                value = updated
+            results.append(value)
         self._body.append(Step(instr, tuple(results), operands))
         return tuple(results)
 
@@ -243,12 +297,21 @@ class ProgramBuilder:
         self._body = [*outer, Repeat(count, body)]
 
     @contextmanager
-    def loop_until(self, pointer: Pointer, end: str) -> Iterator[None]:
-        """Execute the block, at least once, until `pointer` has advanced by `end`."""
+    def loop(
+        self, count: str, unroll: int, until: Pointer | None = None
+    ) -> Iterator[Index]:
+        """Execute the block `count` times; yield the repetition's index.
+
+        It is a loop, of `unroll` repetitions in an iteration.
+        """
         outer, self._body = self._body, []
-        yield
-        body = tuple(n for n in self._body if not isinstance(n, LoopUntil))
-        self._body = [*outer, LoopUntil(pointer, end, body)]
+        yield Index(1)
+        body = tuple(node for node in self._body if isinstance(node, Step))
+        if len(body) < len(self._body):
+            raise InternalError(f"{self.name} has a loop inside a loop")
+        name = "end" if until else "left"
+        limit = self.local(name, Register(RegisterClass.CORE, INT32))
+        self._body = [*outer, Loop(count, unroll, body, until, limit)]
 
     def build(self) -> Program:
         return Program(
@@ -265,29 +328,54 @@ def _check(instr: Instr, operands: Sequence[Argument]) -> None:
         match operand.place, given:
             case (Register(), Value()) | (Immediate(), int()):
                 continue
-            case Memory(dtype), Address(pointer) if pointer.dtype == dtype:
+            case Memory(dtype), Address(pointer) if _are_alike(pointer.dtype, dtype):
                 continue
         raise InternalError(f"{instr.name} cannot take {given} as {operand.name}")
 
 
-def advance_pointers(
-    body: Sequence[Step], strides: dict[Pointer, int]
-) -> tuple[Step, ...]:
-    """Return steps whose addresses advance to the element that is read next.
+def _are_alike(a: DType, b: DType) -> bool:
+    """Return whether a load or store of one type is also that of the other."""
+    return a == b or {a, b} == {INT32, UINT32}
 
-    `strides` are the elements that one repetition of the steps reads of each pointer.
-    Without it, an address of an unrolled step has an offset for its repetition.
+
+def advance_pointers(loop: Loop) -> tuple[Step, ...]:
+    """Return the steps of a loop with pointers that advance.
+
+    An access without an offset advances its pointer to the element of the next access,
+    or to the next repetition.
     """
-    following = dict(strides)
-    advanced: list[Step] = []
-    for step in reversed(body):
+    following: dict[Pointer, list[Index]] = {}
+    for address in _read_addresses(loop.body):
+        following.setdefault(address.pointer, []).append(address.index)
+    for pointer, elements in loop.pointers().items():
+        following[pointer].append(Index(0, elements))
+    places = dict.fromkeys(following, 0)
+
+    def advanced(address: Address) -> Address:
+        pointer, at = address.pointer, address.index
+        place = places[pointer]
+        following[pointer].pop(0)
+        target = following[pointer][0]
+        is_known = not (at.distance.factor or target.distance.factor)
+        advance = target.offset - place if is_known and at.offset == place else 0
+        places[pointer] += advance
+        return Address(pointer, Index(0, at.offset - place, at.distance), advance)
+
+    steps = []
+    for step in loop.body:
         operands: list[Argument] = []
         for operand in step.operands:
             if isinstance(operand, Address):
-                at = operand.index.offset
-                distance = following[operand.pointer] - at
-                following[operand.pointer] = at
-                operand = operand.pointer.next(distance)
+                operand = advanced(operand)
             operands.append(operand)
-        advanced.append(replace(step, operands=tuple(operands)))
-    return tuple(reversed(advanced))
+        steps.append(replace(step, operands=tuple(operands)))
+    if places != loop.pointers():
+        raise InternalError("a pointer does not advance to the next repetition")
+    return tuple(steps)
+
+
+def _read_addresses(body: Sequence[Step]) -> Iterator[Address]:
+    for step in body:
+        for operand in step.operands:
+            if isinstance(operand, Address):
+                yield operand

@@ -1,61 +1,178 @@
-"""Assignment of the temporaries of a program to registers, by linear scan.
+"""Assignment of the values of a program to registers, by linear scan.
 
-Compilers leave a kernel few registers: gcc reloads operands of an assembly statement
-into r0 to r7 only, which the sums of a GEMM kernel take, so all others have fixed
-registers above; clang allocates operands itself, but reserves one. What remains for
-temporaries is a list of names, of which a temporary takes the first that is free from
-its definition to its last use:
+Pointers and the limit of a loop have registers from the beginning, temporaries from
+their definition, and all until their last use. A value that was there before a loop and
+is used in it lives until the loop's end:
 
-    v  p q  u         the temporaries of a step, in the order of their definition
-    |  | |            ldr v; ldrd p, q
-    |  | |  |         sxtb16 u, v
-    |     .  |        (v, p and q are free after their last use)
+    w start | p q  u
+    |   |   | | |            the registers before the loop
+    |   .   | | |            (start is not used any more)
+    |       |                loop: ldr v
+    |       | | |  |             sxtb16 u, v
+    |       |   .  |         (v is free after its last use)
 """
 
-from collections.abc import Sequence
-from typing import TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
-from firmwright.kernels.program import Argument, Program, Step, Value, steps
+from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.program import (
+    Address,
+    Argument,
+    Loop,
+    Node,
+    Pointer,
+    Program,
+    Step,
+    Value,
+)
+from firmwright.kernels.register_files import RegisterFile
+
+Holder: TypeAlias = Value | Pointer
 
 
-def assign_registers(program: Program, free: Sequence[str]) -> dict[Value, str]:
-    """Return the register of each temporary of `program`, one of `free`.
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The registers of a program's pointers, limit and temporaries.
 
-    Temporaries live within a repetition of their block. Raises InternalError, which
-    names the program, if it needs more registers than there are.
+    `scratch` is the register of a limit that is in memory, when it is compared.
     """
-    order = list(steps(program.body))
-    last_use: dict[Value, int] = {}
-    for place, step in enumerate(order):
-        for operand in (*step.operands, *step.results):
-            if _is_temporary(operand):
-                last_use[operand] = place
-    available = list(free)
-    assigned: dict[Value, str] = {}
-    for place, step in enumerate(order):
-        ended = [value for value in _temporaries(step) if last_use[value] == place]
-        for value in ended:
-            if value in assigned:
-                available.append(assigned[value])
-        available.sort(key=free.index)
-        for result in step.results:
-            if not _is_temporary(result) or result in assigned:
+
+    registers: Mapping[Holder, str]
+    scratch: str = ""
+
+    def sharing(self, register: str) -> int:
+        """Return how many values have `register`, one after the other."""
+        return list(self.registers.values()).count(register)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An instruction, or the beginning of the program or the end of an iteration."""
+
+    text: str
+    uses: tuple[Holder, ...]
+    results: tuple[Holder, ...] = ()
+
+
+def assign_registers(program: Program, file: RegisterFile) -> Assignment:
+    """Return the registers of `program`, those of `file`.
+
+    The limit of the loop is in memory if no register is left for it. Raises
+    InternalError, which names the program, if it needs more registers than there are.
+    """
+    limit = next((n.limit for n in program.body if isinstance(n, Loop)), None)
+    if limit is None or not file.places_inputs:
+        return Assignment(_scan(program, file, limit, None))
+    try:
+        return Assignment(_scan(program, file, limit, None))
+    except InternalError:
+        if not file.loop_end.load:
+            raise
+    scratch = Value(limit.place)
+    registers = _scan(program, file, limit, scratch)
+    return Assignment(registers, registers.pop(scratch))
+
+
+def _scan(
+    program: Program, file: RegisterFile, limit: Value | None, scratch: Value | None
+) -> dict[Holder, str]:
+    events, blocks = _events(program, limit, scratch)
+    last_use = _last_uses(events, blocks)
+    classes = _classes(program, file)
+    placed = set(program.pointers) | ({limit} if limit else set())
+    assigned: dict[Holder, str] = {}
+    taken: set[str] = set()
+    for place, event in enumerate(events):
+        taken -= {
+            assigned[use]
+            for use in event.uses
+            if use in assigned and last_use[use] == place
+        }
+        for result in event.results:
+            if result in assigned or (result in placed and not file.places_inputs):
                 continue
-            if not available:
+            kind = classes.get(result, RegisterClass.CORE)
+            names = file.registers[kind]
+            free = [name for name in names if name not in taken]
+            if not free:
                 raise InternalError(
-                    f"{program.name} needs more than {len(free)} temporaries at "
-                    f"step {place}, {step.instr.name}"
+                    f"{program.name} needs more than the {len(names)} registers left, "
+                    f"at step {place}, {event.text}"
                 )
-            assigned[result] = available.pop(0)
-            if last_use[result] == place:
-                available.insert(0, assigned[result])
+            assigned[result] = free[0]
+            if last_use[result] > place:
+                taken.add(free[0])
     return assigned
 
 
-def _temporaries(step: Step) -> list[Value]:
-    return [value for value in dict.fromkeys(step.operands) if _is_temporary(value)]
+def _events(
+    program: Program, limit: Value | None, scratch: Value | None
+) -> tuple[list[_Event], list[range]]:
+    """Return the events in order, and the places of those in repeated blocks."""
+    limits = (limit,) if limit and not scratch else ()
+    events = [_Event("the beginning", (), (*program.pointers, *limits))]
+    blocks: list[range] = []
+    for node in program.body:
+        first = len(events)
+        events += [_step_event(step) for step in _block(node)]
+        if isinstance(node, Loop):
+            loaded = (scratch,) if scratch else ()
+            uses = (*node.pointers(), *limits, *loaded)
+            events.append(_Event("the load of its limit", (), loaded))
+            events.append(_Event("the end of an iteration", uses))
+        if not isinstance(node, Step):
+            blocks.append(range(first, len(events)))
+    return events, blocks
 
 
-def _is_temporary(given: Argument) -> TypeGuard[Value]:
-    return isinstance(given, Value) and not given.name
+def _block(node: Node) -> tuple[Step, ...]:
+    return (node,) if isinstance(node, Step) else node.body
+
+
+def _step_event(step: Step) -> _Event:
+    addresses = tuple(item for item in step.results if isinstance(item, Address))
+    results = tuple(_holders(item for item in step.results if item not in addresses))
+    uses = tuple(_holders((*step.operands, *addresses)))
+    return _Event(step.instr.name, uses, results)
+
+
+def _holders(given: Sequence[Argument] | Iterator[Argument]) -> Iterator[Holder]:
+    for item in given:
+        if isinstance(item, Address):
+            yield item.pointer
+        elif isinstance(item, Value) and not item.is_operand:
+            yield item
+
+
+def _last_uses(events: Sequence[_Event], blocks: Sequence[range]) -> dict[Holder, int]:
+    first: dict[Holder, int] = {}
+    last: dict[Holder, int] = {}
+    for place, event in enumerate(events):
+        block = next((item for item in blocks if place in item), range(place, place))
+        for holder in (*event.uses, *event.results):
+            was_there = first.setdefault(holder, place) < block.start
+            last[holder] = block.stop - 1 if was_there and block else place
+    return last
+
+
+def _classes(program: Program, file: RegisterFile) -> dict[Holder, RegisterClass]:
+    """Return the class of each holder: CORE only if all of its places are."""
+    classes: dict[Holder, RegisterClass] = {}
+    for node in program.body:
+        if isinstance(node, Loop):
+            classes[node.limit] = file.inputs
+        for step in _block(node):
+            for holder, kind in _places(step.instr, step):
+                if classes.get(holder, RegisterClass.CORE) is RegisterClass.CORE:
+                    classes[holder] = kind
+    return classes | dict.fromkeys(program.pointers, file.inputs)
+
+
+def _places(instr: Instr, step: Step) -> Iterator[tuple[Value, RegisterClass]]:
+    places = (*instr.operands, *instr.results)
+    for place, given in zip(places, (*step.operands, *step.results), strict=True):
+        if isinstance(place.place, Register) and isinstance(given, Value):
+            yield given, place.place.kind

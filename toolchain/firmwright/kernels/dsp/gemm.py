@@ -30,7 +30,8 @@ word of four taps itself, k0 and k2, then k1 and k3. 31 instructions for 32 prod
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.kernels.assembly import ProgramForms
@@ -38,13 +39,10 @@ from firmwright.kernels.isa.dsp import smlad, smuad, sxtb16, sxtb16_ror8
 from firmwright.kernels.isa.thumb2 import ldr, ldrd
 from firmwright.kernels.program import (
     Index,
-    LoopUntil,
     Pointer,
     Program,
     ProgramBuilder,
-    Repeat,
     Value,
-    advance_pointers,
 )
 
 ACCUMULATORS = 8
@@ -265,12 +263,21 @@ def _step(tile: GemmTile) -> Callable[[_Tile, Index], None]:
     return {4: _two_by_four, 2: _four_by_two, 1: _eight_by_one}[tile.pixels]
 
 
-def gemm_program(tile: GemmTile, steps: int, *, is_narrow: bool = False) -> Program:
-    """Return the program of `steps` steps; the first of `FRESH` sets the sums."""
-    k = ProgramBuilder(tile.name)
+def gemm_program(
+    tile: GemmTile, steps: int, *, is_narrow: bool = False, is_loop: bool = False
+) -> Program:
+    """Return the program of `steps` steps; the first of `FRESH` sets the sums.
+
+    If `is_loop`, these are the steps of an iteration of a loop over the columns.
+    """
+    k = ProgramBuilder(f"{tile.name}_loop" if is_loop else tile.name)
     w, x = k.pointer("w", UINT32), k.pointer("x", UINT32)
     sums = k.registers("c", ACCUMULATORS, INT32)
     multiply = _step(tile)
+    if is_loop:
+        with k.loop("steps", steps, until=x) as i:
+            multiply(_Tile(k, tile, w, x, sums, is_narrow), i)
+        return k.build()
     first = tile.packing is Packing.FRESH
     if first:
         with k.repeat(1) as i:
@@ -281,24 +288,11 @@ def gemm_program(tile: GemmTile, steps: int, *, is_narrow: bool = False) -> Prog
     return k.build()
 
 
-def gemm_loop(tile: GemmTile, steps: int, *, is_narrow: bool = False) -> Program:
-    """Return a loop over the columns, of `steps` steps in an iteration."""
-    program = gemm_program(tile, steps, is_narrow=is_narrow)
-    w, x = program.pointers
-    strides = {w: tile.words, x: tile.column_words}
-    (repeat,) = program.body
-    assert isinstance(repeat, Repeat)
-    body = advance_pointers(repeat.body, strides)
-    size = "steps" if tile.column_words == 1 else f"{tile.column_words} * steps"
-    loop = LoopUntil(x, size, (replace(repeat, body=body),))
-    return replace(program, name=f"{program.name}_loop", body=(loop,))
-
-
 def gemm_forms(tile: GemmTile, steps: int, *, is_loop: bool = False) -> ProgramForms:
-    make = gemm_loop if is_loop else gemm_program
+    make = partial(gemm_program, tile, steps, is_loop=is_loop)
     size = f"{tile.channels} channels x {tile.pixels} pixels"
     return ProgramForms(
-        make(tile, steps),
-        make(tile, steps, is_narrow=True),
+        make(),
+        make(is_narrow=True),
         f"Micro-kernel of {size}{', in a loop' if is_loop else ''}.",
     )

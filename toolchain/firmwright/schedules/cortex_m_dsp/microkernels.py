@@ -168,7 +168,7 @@ def _loop(tile: GemmTile, steps: int) -> Intrinsic:
             *sums,
         ),
         meaning=run,
-        portable=portable_text(gemm_program(tile, steps), count="steps"),
+        portable=portable_text(gemm_program(tile, steps, is_loop=True)),
         doc=f"Repeats {plain.doc}",
         text={"gnu": body_text(forms)},
         definitions=macro_definitions(forms),

@@ -1,0 +1,186 @@
+"""The assembly of a program's steps and of its loop, with registers or asm operands."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from firmwright.kernels.isa.instruction import AddressForm, Memory
+from firmwright.kernels.program import (
+    Address,
+    Argument,
+    Loop,
+    Program,
+    Step,
+    Value,
+    steps,
+)
+from firmwright.kernels.register_files import Placement, RegisterFile
+from firmwright.kernels.registers import Assignment, Holder, assign_registers
+
+
+@dataclass(frozen=True)
+class AssemblyText:
+    """The text of a program with the registers of `file`."""
+
+    program: Program
+    file: RegisterFile
+
+    @cached_property
+    def assigned(self) -> Assignment:
+        return assign_registers(self.program, self.file)
+
+    @cached_property
+    def loop(self) -> Loop | None:
+        loops = (node for node in self.program.body if isinstance(node, Loop))
+        return next(loops, None)
+
+    @property
+    def has_variables(self) -> bool:
+        return self.file.placement is Placement.VARIABLES
+
+    @property
+    def has_limit_in_memory(self) -> bool:
+        return bool(self.assigned.scratch)
+
+    @cached_property
+    def inputs(self) -> tuple[Holder, ...]:
+        """The pointers, and the limit of the loop if it is in a register."""
+        if self.loop is None or self.has_limit_in_memory:
+            return self.program.pointers
+        return (*self.program.pointers, self.loop.limit)
+
+    @cached_property
+    def temporaries(self) -> list[str]:
+        """The registers of temporaries only, in the order of the file."""
+        used = {*self.assigned.registers.values(), self.assigned.scratch}
+        used -= {self.assigned.registers.get(holder) for holder in self.inputs}
+        every = (name for names in self.file.registers.values() for name in names)
+        return [name for name in dict.fromkeys(every) if name in used]
+
+    @property
+    def distances(self) -> list[tuple[int, str]]:
+        """The distances in addresses: factors, and a C expression in bytes."""
+        found: dict[int, str] = {}
+        for address in addresses(self.program):
+            factor, name = (
+                address.index.distance.factor,
+                address.index.distance.immediate,
+            )
+            size = address.pointer.dtype.size_bytes
+            if factor:
+                found[factor] = f"{size} * {name}" if size > 1 else name
+        return sorted(found.items())
+
+    def variable(self, holder: Holder) -> str:
+        """Return the C variable of an input."""
+        register = self.assigned.registers.get(holder)
+        if isinstance(holder, Value) or register is None:
+            return holder.name
+        return self.file.variables.get(register, register)
+
+    def is_shared(self, holder: Holder) -> bool:
+        """Return whether an input's register is later that of a temporary."""
+        register = self.assigned.registers.get(holder)
+        holders = list(self.assigned.registers.values())
+        is_scratch = register == self.assigned.scratch
+        return register is not None and (holders.count(register) > 1 or is_scratch)
+
+    def operand_name(self, holder: Holder) -> str:
+        return self.variable(holder) if self.is_shared(holder) else holder.name
+
+    def name(self, holder: Holder) -> str:
+        """Return the register of a holder in assembly."""
+        register = self.assigned.registers.get(holder)
+        if register is None:
+            return f"%[{holder.name}]"
+        return self._register(register)
+
+    def _register(self, register: str) -> str:
+        for holder in self.inputs:
+            if self.assigned.registers.get(holder) == register:
+                if self.is_shared(holder) and not self.has_variables:
+                    return register
+                return f"%[{self.operand_name(holder)}]"
+        return f"%[{self.file.variables[register]}]" if self.has_variables else register
+
+    def step(self, step: Step) -> str:
+        """Return the assembly of one step, a string in C if an address repeats."""
+        words: dict[str, str] = {}
+        places = (*step.instr.operands, *step.instr.results)
+        for place, given in zip(places, (*step.operands, *step.results), strict=True):
+            form = place.place.form if isinstance(place.place, Memory) else None
+            words[place.name] = self._argument(given, form)
+        return step.instr.asm.format(**words)
+
+    def _argument(self, given: Argument, form: AddressForm | None) -> str:
+        match given:
+            case Value():
+                return self.name(given)
+            case Address():
+                assert form is not None
+                return self._address(given, form)
+            case int():
+                return str(given)
+
+    def _address(self, address: Address, form: AddressForm) -> str:
+        base = self.name(address.pointer)
+        if address.advance_bytes:
+            return f"[{base}], #{address.advance_bytes}"
+        factor, stride = address.index.distance.factor, address.stride_bytes
+        parts = [f"%[p{factor}]"] if factor else []
+        if stride:
+            parts.append(product(stride, "i"))
+        if address.offset_bytes:
+            parts.append(str(address.offset_bytes))
+        offset = "+".join(parts)
+        if form is AddressForm.PARENTHESES:
+            return f"{offset or 0}({base})"
+        mark = "" if factor else "#"
+        return f"[{base}, {mark}{offset}]" if offset else f"[{base}]"
+
+    def closing(self) -> list[str]:
+        """Return the assembly that closes an iteration of the loop."""
+        if self.loop is None:
+            return []
+        end, until = self.file.loop_end, self.loop.until
+        scratch, memory = self.assigned.scratch, f"%[{self.loop.limit.name}]"
+        limit = self._register(scratch) if scratch else self.name(self.loop.limit)
+        lines = [*self._moves()]
+        if scratch:
+            lines.append(end.load.format(limit=limit, memory=memory))
+        if until:
+            pointer = self.name(until)
+            lines += [x.format(pointer=pointer, limit=limit) for x in end.compare]
+            return lines
+        change, *others = (line.format(limit=limit) for line in end.count)
+        saved = [end.save.format(limit=limit, memory=memory)] if scratch else []
+        return [*lines, change, *saved, *others]
+
+    def _moves(self) -> Iterator[str]:
+        if not self.file.loop_end.move or self.loop is None:
+            return
+        for pointer, stride in self.loop.pointers().items():
+            distance = product(stride * pointer.dtype.size_bytes, "count")
+            name = self.name(pointer)
+            yield self.file.loop_end.move.format(pointer=name, bytes=distance)
+
+    def limit_text(self) -> str:
+        """Return the C value of the loop's limit."""
+        assert self.loop is not None
+        count, until = self.loop.count, self.loop.until
+        if until is None:
+            return f"{count} / {self.loop.unroll}" if self.loop.unroll > 1 else count
+        size = self.loop.pointers()[until]
+        return f"{until.name} + {f'{size} * ' if size > 1 else ''}{count}"
+
+
+def product(factor: int, parameter: str) -> str:
+    """Return `factor` times a parameter of a macro, inside a string."""
+    return f'{factor}*" #{parameter} "' if factor > 1 else f'" #{parameter} "'
+
+
+def addresses(program: Program) -> Iterator[Address]:
+    for step in steps(program.body):
+        for given in (*step.operands, *step.results):
+            if isinstance(given, Address):
+                yield given

@@ -1,0 +1,101 @@
+"""The registers that compilers leave to kernels, for each instruction set.
+
+gcc reloads asm operands of Arm into r0 to r7 only, which the sums of a GEMM kernel
+take, so all others have fixed registers above. clang allocates operands itself, but
+reserves one register. Thumb-1 has no register left for the choice of a compiler.
+RISC-V has enough: temporaries are named, and the compiler places pointers.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from firmwright.kernels.isa.instruction import RegisterClass
+
+
+class Placement(enum.Enum):
+    """How a statement names the registers of pointers and temporaries."""
+
+    VARIABLES = "C variables, which have fixed registers for gcc"
+    FIXED = "registers by name: pointers in C variables, temporaries are clobbered"
+    TEMPORARIES = "temporaries by name, as clobbered; the compiler places pointers"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnd:
+    """The assembly that closes an iteration of a loop, by `{limit}`.
+
+    `move` advances a pointer where addresses do not; without it, they do. `compare`
+    closes a loop until `{pointer}` is at its end, `count` one of a counter. The limit
+    may be in memory: then `load` precedes and, if it is a counter, `save` follows its
+    change.
+    """
+
+    compare: tuple[str, ...] = ()
+    count: tuple[str, ...] = ()
+    move: str = ""
+    load: str = ""
+    save: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterFile:
+    """The registers of pointers and temporaries in the order in which they are taken.
+
+    Those of each class are listed; pointers that kernels are given have the class
+    `inputs`. `variables` are the C variables of `Placement.VARIABLES`, by register.
+    """
+
+    registers: Mapping[RegisterClass, tuple[str, ...]]
+    placement: Placement
+    loop_end: LoopEnd
+    inputs: RegisterClass = RegisterClass.CORE
+    variables: Mapping[str, str] = field(default_factory=dict)
+    prologue: str = ""
+    changes_flags: bool = True
+
+    @property
+    def places_inputs(self) -> bool:
+        return self.placement is not Placement.TEMPORARIES
+
+    def without_last(self) -> "RegisterFile":
+        """Return the file with one core register less."""
+        fewer = self.registers[RegisterClass.CORE][:-1]
+        return replace(self, registers={**self.registers, RegisterClass.CORE: fewer})
+
+
+_LOW = tuple(f"r{i}" for i in range(8))
+_HIGH = ("r8", "r9", "r10", "r11", "r12", "lr")
+_TEMPORARIES = ("t0", "t1", "t2", "t3", "t4", "t5", "t6")
+
+THUMB2_FILE = RegisterFile(
+    {RegisterClass.CORE: ("r11", "r12", "r8", "r9", "r10", "lr")},
+    Placement.VARIABLES,
+    LoopEnd(
+        compare=("cmp {pointer}, {limit}", "bne 1b"),
+        count=("subs {limit}, #1", "bne 1b"),
+        load="ldr {limit}, {memory}",
+        save="str {limit}, {memory}",
+    ),
+    variables={"r8": "u", "r9": "v", "r10": "p", "lr": "q"},
+)
+CLANG_THUMB2_FILE = THUMB2_FILE.without_last()
+"""The registers that are left by clang, and by gcc in the loops of Helium cores."""
+THUMB1_FILE = RegisterFile(
+    {RegisterClass.LOW: _LOW, RegisterClass.CORE: (*_HIGH, *_LOW)},
+    Placement.FIXED,
+    LoopEnd(
+        compare=("cmp {pointer}, {limit}", "bne 1b"), move="adds {pointer}, #{bytes}"
+    ),
+    inputs=RegisterClass.LOW,
+    prologue=".syntax unified",
+)
+RV32_FILE = RegisterFile(
+    {RegisterClass.CORE: _TEMPORARIES},
+    Placement.TEMPORARIES,
+    LoopEnd(
+        compare=("bltu {pointer}, {limit}, 1b",),
+        move="addi {pointer}, {pointer}, {bytes}",
+    ),
+    changes_flags=False,
+)
