@@ -12,6 +12,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.ops import conv2d, fully_connected, requantize
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
@@ -80,8 +81,6 @@ def by_arithmetic(
             yield finish.fitted
 
 
-ODD_SHIFT = 8
-"""Left shift of odd-channel accumulators in paired-channel micro-kernels."""
 _HALF = 0x80
 """Half a unit of the first rounding, before the final shift, of 32-bit multipliers."""
 _USUAL_SHIFTS = (12, 8, 16, 20)
@@ -356,7 +355,7 @@ class _EpilogueMaker:
             if not odd_shift or max(odd_lefts, default=0) <= odd_shift:
                 return folded
             is_left_only = min(odd_lefts, default=odd_shift) >= odd_shift
-            if odd_shift < ODD_SHIFT and is_left_only:
+            if odd_shift < PAIRED.odd_shift and is_left_only:
                 return folded
         return minimal
 

@@ -103,7 +103,7 @@ class ExprCompiler:
             if dtype.bits == 64:
                 return self._wide(node, x, y, frame.mask) if checked else op(x, y)
             exact = op(np.asarray(x, np.int64), y)
-            if checked and (exact.min() < low or exact.max() > high):
+            if checked and (exact.min(initial=0) < low or exact.max(initial=0) > high):
                 bad = (exact < low) | (exact > high)
                 if runtime.is_any_active(bad, frame.mask):
                     raise self._overflow(node, exact[bad].flat[0])

@@ -9,6 +9,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.intrinsic import pointers
+from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
@@ -63,10 +64,10 @@ def _table(op: OpCall) -> Array | None:
     low, high = accumulator_bounds(bias, flat)
     params = requantization_of(op)
     records = fit_offset_form(params, low, high, bias, _SHIFT, _OFFSET_BITS)
-    if records is None or ((flat[1::2] == INT8.min) & (flat[0::2] < 0)).any():
+    if records is None or not PAIRED.do_weights_fit(flat[0::2], flat[1::2]):
         return None
     ends = np.pad(records.reshape(-1), (0, -records.size % 4))
-    packed = _layout(op).pack_weights(weights, 2, "paired")
+    packed = _layout(op).pack_weights(weights, 2, PAIRED)
     return np.concatenate([packed.reshape(-1), ends.view("<u4")])
 
 
@@ -118,10 +119,8 @@ def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, A
     rows = n["rows"]
     steps = n["rows"] * ((run + 1) // 2)
     end = _HEADER + outputs // 2 * steps
-    # A lane of the paired packing is 256 times the odd weight plus the even one.
-    lanes = words[_HEADER:end].view("<i2").astype(np.int64)
-    even = lanes.astype(np.int8).astype(np.int64)
-    weights = np.stack([even, (lanes - even) >> 8], axis=1).reshape(outputs // 2, -1, 2)
+    lanes = words[_HEADER:end].view("<i2")
+    weights = np.stack(PAIRED.unpack(lanes), axis=1).reshape(outputs // 2, -1, 2)
     weights = weights.transpose(0, 2, 1).reshape(outputs, rows, -1)
     places = np.stack([tap_order(run).reshape(-1)] * rows)
     zero = np.uint8(n["zero"]).astype(np.int8)

@@ -13,13 +13,14 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.kernels.dsp.weight_packing import BYTES, INT4, PAIRED, PairPacking
+from firmwright.kernels.isa.lanes import wrap_sum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.int4_microkernels import INT4_STEPS_MAX
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
 from firmwright.schedules.epilogue import (
-    ODD_SHIFT,
     AddendSource,
     accumulator_bounds,
     by_arithmetic,
@@ -34,10 +35,9 @@ from firmwright.schedules.skip_constant_channels import (
     select_channels,
 )
 
-# Weights use the paired-channel packing if every channel pair passes its proof: no odd
-# weight is -128 together with a negative even weight, so each lane fits int16, and the
-# odd accumulator fits 24 bits, so 256 times it is exact modulo 2^32. Otherwise weights
-# are plain bytes.
+# Weights are `PAIRED` if each pair of channels meets its obligations: no odd weight is
+# -128 together with a negative even weight, so each lane fits int16, and the sum of the
+# odd channel fits 24 bits. Otherwise they are plain bytes.
 #
 # The column of a single pixel may also be its plain bytes (`emit_from_bytes`): no
 # scratch memory, and one instruction more per four taps of eight channels. Constant
@@ -45,12 +45,7 @@ from firmwright.schedules.skip_constant_channels import (
 
 _ACCUMULATORS = 8
 _UNROLL = 4
-_PAIRED_LIMIT = 1 << 23
 _ONES = 0x00010001
-_INT4_OFFSET = 8
-"""Number in each even weight of the packing `int4`; it acts like a zero point."""
-_ODD_SHIFTS = {"int4": 4, "paired": ODD_SHIFT, "mac": 0}
-"""Packing -> left shift of the accumulators of odd channels."""
 
 
 class ChannelEpilogue(Protocol):
@@ -180,11 +175,10 @@ class GemmKernel:
     def _corrected(
         self, start: ArithExpr, correction: ArithExpr, channel: int
     ) -> ArithExpr:
-        """Add a correction modulo 2^32; a mixed sum is 256 odd + even."""
-        term = correction.cast(UINT32)
+        """Add a correction modulo 2^32."""
         if self.is_paired and channel % 2:
-            term = term * 257
-        return (start.cast(UINT32) + term).cast(INT32)
+            return PAIRED.add_to_both(start, correction)
+        return wrap_sum(start, correction)
 
     def _start(self, b: Kernel, row: ArithExpr) -> ArithExpr:
         if self.bias is None:
@@ -344,13 +338,12 @@ def plan_gemm(
     rows = list(order.rows)
     start = bias[rows]
     bounds = accumulator_bounds(start, offsets[rows])
-    packing = "int4" if is_int4 else "mac"
+    packing = INT4 if is_int4 else BYTES
     if not is_int4 and block * pixels == _ACCUMULATORS and not b.call.any_weights:
         packing = _packing(kernel[rows], *bounds)
-    odd_shift = _ODD_SHIFTS[packing]
+    odd_shift = packing.odd_shift
     if odd_shift:
-        mixed = (start[1::2] << odd_shift) + start[0::2]
-        start[1::2] = mixed.astype(np.uint32).astype(np.int32)
+        start[1::2] = packing.mix_sums(start[0::2], start[1::2])
     packed = layout.pack_weights(kernel[rows], block, packing)
     weights = b.constant("weights", packed, UINT32)
     biases = b.constant("bias", start, INT32)
@@ -371,7 +364,7 @@ def plan_gemm(
         order=order,
         constant_channels=constant_channels,
         epilogue=epilogue,
-        zero_point=_INT4_OFFSET if is_int4 else zero_point,
+        zero_point=packing.even_offset or zero_point,
         is_int4=is_int4,
         is_shared=is_shared,
     )
@@ -387,9 +380,9 @@ def _addend_source(params: Requantization, is_shared: bool) -> AddendSource:
 def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
     """Whether weights fit four bits, sums 28, and the number of words is even."""
     low, high = accumulator_bounds(bias, kernel)
-    reach = max(-int(low.min()), int(high.max()))
-    is_narrow = kernel.min() >= -_INT4_OFFSET and kernel.max() < _INT4_OFFSET
-    return bool(is_narrow) and reach < 1 << 27 and layout.words % 2 == 0
+    # An element holds any two weights of four bits, so pairs need no further check.
+    is_narrow = INT4.do_weights_fit(kernel, kernel)
+    return is_narrow and INT4.do_sums_fit(low, high) and layout.words % 2 == 0
 
 
 def plan_gemm_without_bias(
@@ -407,11 +400,11 @@ def plan_gemm_without_bias(
     constant_channels = ConstantChannels({}, len(kernel), None)
     order = order_computed_channels(b, constant_channels, block)
     packed = kernel[list(order.rows)]
-    packing = "mac"
+    packing = BYTES
     if not b.call.any_weights:
         no_bias = np.zeros(len(packed), np.int64)
         packing = _packing(packed, *accumulator_bounds(no_bias, packed))
-    is_paired = packing == "paired"
+    is_paired = packing is PAIRED
     weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
     return GemmKernel(
         outputs=len(kernel),
@@ -428,10 +421,7 @@ def plan_gemm_without_bias(
     )
 
 
-def _packing(weights: Array, low: Array, high: Array) -> str:
-    """Return `paired` if weights allow it, else `mac`; see the comment at the top."""
-    even, odd = weights[0::2], weights[1::2]
-    lanes_fit = not ((odd == INT8.min) & (even < 0)).any()
-    reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))
-    is_paired = lanes_fit and int(reach.max(initial=0)) < _PAIRED_LIMIT
-    return "paired" if is_paired else "mac"
+def _packing(weights: Array, low: Array, high: Array) -> PairPacking:
+    """Return `PAIRED` if weights and bounds of sums allow it, else `BYTES`."""
+    fit = PAIRED.do_weights_fit(weights[0::2], weights[1::2])
+    return PAIRED if fit and PAIRED.do_sums_fit(low[1::2], high[1::2]) else BYTES

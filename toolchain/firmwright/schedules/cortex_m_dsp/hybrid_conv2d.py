@@ -10,6 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.dynamic_range import QuantizedRow
 from firmwright.ops.hybrid_conv2d import quantize_input
@@ -25,7 +26,6 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     layer_layout,
 )
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
-from firmwright.schedules.epilogue import ODD_SHIFT
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -137,7 +137,11 @@ class DequantizeEpilogue:
             scale = b.let(f"scale{place}", b.load(self.scales, [index]))
 
         def finish(total: ArithExpr) -> ArithExpr:
-            exact = total >> ODD_SHIFT if self.is_paired and place % 2 == 1 else total
+            exact = (
+                total >> PAIRED.odd_shift
+                if self.is_paired and place % 2 == 1
+                else total
+            )
             if correction is not None:
                 exact = exact - correction
             scaled = exact.cast(FLOAT32)

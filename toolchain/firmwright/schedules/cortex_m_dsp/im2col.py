@@ -15,6 +15,7 @@ from firmwright.ir.tir.builder import (
     immediate,
     logical_and,
 )
+from firmwright.kernels.dsp.weight_packing import PairPacking
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Position
 
@@ -59,31 +60,22 @@ class Im2colLayout:
     def words(self) -> int:
         return self.window.size[0] * self.words_per_row
 
-    def pack_weights(self, weights: Array, block: int, packing: str) -> Array:
+    def pack_weights(self, weights: Array, block: int, packing: PairPacking) -> Array:
         """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
 
-        A word holds two taps of two adjacent channels, in column order (see
-        microkernels.py): lanes 256 b + a if `packing` is `paired`, bytes a, b, a', b'
-        if it is `mac`. For `int4` it holds four taps in bytes 16 b + a + 8, and there
-        are half as many words.
+        A word holds taps of two adjacent channels, in column order: two taps or, if
+        they take a byte, four; then there are half as many words.
         """
         shape = len(weights), self.window.size[0], self.row_elements
         rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
         lanes = padded[..., tap_order(self.row_elements)]
-        lanes = lanes.reshape(-1, block // 2, 2, self.words, 2)
-        ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
-        wide = ordered.astype(np.int16)
-        if packing == "int4":
-            both = (16 * wide[..., 1] + wide[..., 0] + 8).astype(np.int8)
-            halves = both.reshape(-1, self.words // 2, 2, block // 2, 2)
-            halves = halves.transpose(0, 1, 3, 4, 2)  # [block, group, pair, lane, word]
-            words = np.ascontiguousarray(halves).reshape(-1).view(np.uint32)
-            return np.asarray(words.reshape(halves.shape[:3]))
-        if packing == "paired":
-            ordered = (256 * wide[..., 1] + wide[..., 0])[..., None]
-        packed: Array = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
-        return packed.reshape(-1, self.words, block // 2)
+        columns = packing.taps_per_word // 2
+        groups = self.words // columns
+        lanes = lanes.reshape(-1, block // 2, 2, groups, columns, 2)
+        ordered = lanes.transpose(2, 0, 3, 1, 5, 4)  # [parity, block, group, pair, ...]
+        elements = packing.pack(*ordered)
+        return elements.reshape(-1).view(np.uint32).reshape(-1, groups, block // 2)
 
 
 def tap_order(run: int) -> Array:

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32, Array
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
 from firmwright.kernels.assembly import body_text, macro_definitions
 from firmwright.kernels.dsp.gemm import (
@@ -24,6 +26,8 @@ from firmwright.kernels.dsp.gemm import (
     gemm_forms,
     gemm_program,
 )
+from firmwright.kernels.dsp.weight_packing import PAIRED
+from firmwright.kernels.evaluation import evaluate_expression
 from firmwright.kernels.portable import called_instructions, portable_text
 from firmwright.kernels.program import instruction_count
 
@@ -176,16 +180,20 @@ def _loop(tile: GemmTile, steps: int) -> Intrinsic:
     )
 
 
+_ODD_SUM = PAIRED.separate(
+    ArithExpr(tir.Var("odd", INT32)), ArithExpr(tir.Var("even", INT32))
+)
+
+
 def _odd_sum_meaning(odd: Array, even: Array) -> Array:
-    wide = np.asarray(odd, np.int64) - np.asarray(even, np.int64)
-    return np.asarray(wide.astype(np.uint32).astype(np.int32))
+    return evaluate_expression(_ODD_SUM.expr, {"odd": odd, "even": even})
 
 
 EXTRACT_ODD_SUM = Intrinsic(
     "extract_odd_sum",
     inputs(INT32, "odd", "even"),
     _odd_sum_meaning,
-    portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
+    portable="",
     doc="""\
 256 times the sum of the odd channel of a pair.
 A word of packed weights has two taps of both channels, as int16 lanes 256 * odd + even: tap t
@@ -195,6 +203,7 @@ even sum, which is subtracted here; the bias of an odd channel is packed alike. 
 takes both sums times the same power of two: even sums are shifted left, and odd ones right if
 it is less than 256.""",  # noqa: E501
     result=INT32,
+    value=_ODD_SUM.expr,
 )
 
 

@@ -10,12 +10,12 @@ from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
-from firmwright.schedules.epilogue import ODD_SHIFT
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.skip_constant_channels import ChannelOrder
 
@@ -48,7 +48,7 @@ class _BiasEpilogue:
         is_odd = self.is_paired and place % 2 == 1
 
         def finish(total: ArithExpr) -> ArithExpr:
-            exact = total >> ODD_SHIFT if is_odd else total
+            exact = total >> PAIRED.odd_shift if is_odd else total
             return self.convert(bias + exact, index, place)
 
         return finish
