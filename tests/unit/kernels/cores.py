@@ -9,13 +9,18 @@ from firmwright.boards import Board, load_board
 from firmwright.build.compiler_flags import gnu_tool
 from firmwright.build.zig_toolchain import zig_command, zig_flags
 from firmwright.kernels.isa.dsp import DSP
+from firmwright.kernels.isa.dsp_lanes import DSP_LANES
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
 from firmwright.kernels.isa.mve import MVE
 from firmwright.kernels.isa.mve_float import MVE_FLOAT
 from firmwright.kernels.isa.mve_lanes import MVE_LANES
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.isa.rv32 import RV32
+from firmwright.kernels.isa.rv32_bitmanip import RV32_ZBA, RV32_ZBB
 from firmwright.kernels.isa.rvv import RVV
+from firmwright.kernels.isa.thumb1 import THUMB1
 from firmwright.kernels.isa.thumb2 import THUMB2
+from firmwright.kernels.isa.thumb2_bits import THUMB2_BITS
 from firmwright.kernels.isa.vfp import VFP
 
 
@@ -143,12 +148,15 @@ _HELIUM = {
     ),
 }
 
+ARMV7_M = (THUMB2, THUMB2_BITS)
+ARMV7E_M = (*ARMV7_M, DSP, DSP_LANES)
 CORES = {
-    "cortex-m3": Core("mps2-an385", (THUMB2,), _THUMB2),
-    "cortex-m4": Core("mps2-an386", (THUMB2, DSP, VFP), _FPU),
-    "cortex-m7": Core("mps2-an500", (THUMB2, DSP, VFP), _FPU),
-    "cortex-m33": Core("mps2-an505", (THUMB2, DSP), _THUMB2),
-    "cortex-m55": Core("mps3-an547", (THUMB2, DSP), _THUMB2),
+    "cortex-m0": Core("microbit", (THUMB1,), _THUMB1, scratch=("r4",), place_bytes=4),
+    "cortex-m3": Core("mps2-an385", ARMV7_M, _THUMB2),
+    "cortex-m4": Core("mps2-an386", (*ARMV7E_M, VFP), _FPU),
+    "cortex-m7": Core("mps2-an500", (*ARMV7E_M, VFP), _FPU),
+    "cortex-m33": Core("mps2-an505", ARMV7E_M, _THUMB2),
+    "cortex-m55": Core("mps3-an547", ARMV7E_M, _THUMB2),
     "cortex-m55 vectors": Core(
         "mps3-an547",
         (MVE, MVE_LANES, MVE_MEMORY, MVE_FLOAT),
@@ -163,5 +171,16 @@ CORES = {
         place_bytes=128,
         headers=("riscv_vector.h",),
         flags=(),
+    ),
+    "rv32": Core(
+        "qemu-riscv32-virt",
+        (RV32, RV32_ZBA, RV32_ZBB),
+        _RISCV,
+        operands="a4",
+        results="a5",
+        number="li {register}, {value}",
+        add="add {register}, {register}, {other}",
+        subtract="sub {register}, {register}, {other}",
+        flags=("-march=rv32imac_zba_zbb",),
     ),
 }

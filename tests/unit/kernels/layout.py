@@ -4,7 +4,7 @@ Instructions of few operands use the first places, and an operand that is longer
 place begins where elements do. Each place and area begins with an extreme value or a
 random one. Sizes are those of Helium:
 
-    0      16           80       112      128            192              256       352
+    0      16           128      144      176            240              304       400
     | int  | int | ...  | float  | float  | int elements | float elements | indexes |
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, Array, DType
 from firmwright.kernels.isa.instruction import Immediate, Memory, Operand, Register
 
-INT_PLACES, FLOAT_PLACES = 5, 3
+INT_PLACES, FLOAT_PLACES = 8, 3
 AREA_BYTES = 64
 """The least size of an area of elements, and that of an area with indexes."""
 VECTOR_BYTES = 16

@@ -28,3 +28,8 @@ def test_instructions_of_arm_cores(name: str, tmp_path: Path) -> None:
 @pytest.mark.qemu("riscv32")
 def test_instructions_of_riscv_vectors(tmp_path: Path) -> None:
     check("rv32 vectors", tmp_path)
+
+
+@pytest.mark.qemu("riscv32")
+def test_instructions_of_riscv(tmp_path: Path) -> None:
+    check("rv32", tmp_path)

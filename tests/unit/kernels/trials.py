@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -15,8 +16,8 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, UINT32, Array
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.isa.instruction import (
-    Address,
     AddressForm,
+    AddressText,
     Immediate,
     Instr,
     Memory,
@@ -61,7 +62,7 @@ class Trial:
     instr: Instr
     registers: Mapping[str, str]
     immediates: Mapping[str, int]
-    address: Address | None
+    address: AddressText | None
 
     @property
     def text(self) -> str:
@@ -165,8 +166,8 @@ class Trial:
     def expected(self) -> Array:
         """Return the results by the semantics, [case, byte]."""
         data = np.full((CASES, self.result_bytes), UNTOUCHED, np.uint8)
-        with np.errstate(all="ignore"):
-            results = evaluate(self.instr, self.inputs())
+        numbers = tuple(self.immediates.items())
+        results = _results(type(self), self.layout, self.instr, numbers)
         for (result, first), lanes in zip(self.result_places(), results, strict=True):
             kind = lane_type(result).np
             columns = [np.broadcast_to(np.asarray(x, kind), (CASES,)) for x in lanes]
@@ -277,6 +278,19 @@ class Trial:
         return "\n\t".join(lines)
 
 
+@cache
+def _results(
+    kind: type[Trial],
+    layout: Layout,
+    instr: Instr,
+    immediates: tuple[tuple[str, int], ...],
+) -> tuple[tuple[Array, ...], ...]:
+    """Return what an instruction returns for all cases, whatever its registers are."""
+    trial = kind(layout, instr, {}, dict(immediates), None)
+    with np.errstate(all="ignore"):
+        return evaluate(instr, trial.inputs())
+
+
 def _members(group: str) -> list[str]:
     """Return the registers of a group of adjacent ones such as s4-s7, or the only one."""
     first, _, last = group.partition("-")
@@ -313,7 +327,7 @@ def trials_of(instr: Instr, core: Core) -> list[Trial]:
             base, index = registers.pop("base"), registers.pop("index", "")
             if instr.memory is not None and instr.memory.index:
                 index = registers[instr.memory.index]
-            address = Address(
+            address = AddressText(
                 base, address.offset, address.advance, index, address.shift
             )
         layout = layout_of(core.place_bytes)
@@ -336,15 +350,16 @@ def immediates_of(instr: Instr) -> list[dict[str, int]]:
     return [dict(choice) for choice in product(*named)]
 
 
-def _addresses(memory: Memory | None) -> list[Address | None]:
+def _addresses(memory: Memory | None) -> list[AddressText | None]:
     if memory is None:
         return [None]
     if memory.form in (AddressForm.INDEX, AddressForm.LANES):
-        return [Address("", index="index", shift=shift) for shift in memory.shifts]
+        return [AddressText("", index="index", shift=shift) for shift in memory.shifts]
+    offsets = {0, *_some(memory.offsets)} if memory.offsets else set[int]()
     advances = [memory.size_bytes] * memory.can_advance + _some(memory.advances)
     return [
-        *(Address("", offset) for offset in {0, *_some(memory.offsets)}),
-        *(Address("", advance=advance) for advance in advances if advance),
+        *(AddressText("", offset) for offset in offsets),
+        *(AddressText("", advance=advance) for advance in advances if advance),
     ]
 
 

@@ -1,8 +1,9 @@
-"""The DSP extension of Armv7E-M and Armv8-M: two int16 or four int8 in a register.
+"""The DSP extension of Armv7E-M and Armv8-M: products of int16 halves of registers.
 
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 """
 
+from firmwright.base.dtypes import INT64, UINT64
 from firmwright.kernels.isa.instruction import (
     InstructionSet,
     Int,
@@ -14,11 +15,18 @@ from firmwright.kernels.isa.lanes import (
     high_product,
     join_halves,
     low,
+    wrap_difference,
     wrap_sum,
 )
-from firmwright.kernels.isa.thumb2 import THUMB2
+from firmwright.kernels.isa.thumb2_bits import THUMB2_BITS
+from firmwright.kernels.isa.words import (
+    high_word,
+    join_words,
+    low_word,
+    product_bits,
+)
 
-DSP = InstructionSet("dsp", frozenset({"dsp"}), THUMB2)
+DSP = InstructionSet("dsp", frozenset({"dsp"}), THUMB2_BITS)
 
 
 @DSP.instruction("smlad {d}, {a}, {b}, {acc}")
@@ -73,3 +81,121 @@ def sxtb16_ror8(a: Word) -> Word:
 def pkhbt(a: Int, b: Int) -> Word:
     """Return the low halves of two registers side by side, that of a below."""
     return join_halves(a, b)
+
+
+# ---- Products of halves --------------------------------------------------------------
+
+
+@DSP.instruction("smladx {d}, {a}, {b}, {acc}")
+def smladx(a: Word, b: Word, acc: Int) -> Int:
+    """Return acc + a.low * b.high + a.high * b.low, on int16 halves."""
+    return wrap_sum(acc, low(a) * high(b), high(a) * low(b))
+
+
+@DSP.instruction("smlsd {d}, {a}, {b}, {acc}")
+def smlsd(a: Word, b: Word, acc: Int) -> Int:
+    """Return acc + a.low * b.low - a.high * b.high, on int16 halves."""
+    return wrap_difference(wrap_sum(acc, low(a) * low(b)), high(a) * high(b))
+
+
+@DSP.instruction("smuadx {d}, {a}, {b}")
+def smuadx(a: Word, b: Word) -> Int:
+    """Return a.low * b.high + a.high * b.low, on int16 halves."""
+    return wrap_sum(low(a) * high(b), high(a) * low(b))
+
+
+@DSP.instruction("smusd {d}, {a}, {b}")
+def smusd(a: Word, b: Word) -> Int:
+    """Return a.low * b.low - a.high * b.high, on int16 halves."""
+    return low(a) * low(b) - high(a) * high(b)
+
+
+@DSP.instruction("smlald {d0}, {d1}, {a}, {b}")
+def smlald(d0: Word, d1: Word, a: Word, b: Word) -> tuple[Word, Word]:
+    """Add the products of both halves to the words d0 (low) and d1, modulo 2^64."""
+    first = (low(a) * low(b)).cast(INT64)
+    total = first + (high(a) * high(b)).cast(INT64)
+    wide = join_words(d0, d1) + total.cast(UINT64)
+    return low_word(wide), high_word(wide)
+
+
+@DSP.instruction("smlatb {d}, {a}, {b}, {acc}")
+def smlatb(a: Word, b: Word, acc: Int) -> Int:
+    """Return acc + a.high * b.low, on int16 halves."""
+    return wrap_sum(acc, high(a) * low(b))
+
+
+@DSP.instruction("smulbb {d}, {a}, {b}")
+def smulbb(a: Word, b: Word) -> Int:
+    """Return a.low * b.low, on int16 halves."""
+    return low(a) * low(b)
+
+
+@DSP.instruction("smulbt {d}, {a}, {b}")
+def smulbt(a: Word, b: Word) -> Int:
+    """Return a.low * b.high, on int16 halves."""
+    return low(a) * high(b)
+
+
+@DSP.instruction("smultb {d}, {a}, {b}")
+def smultb(a: Word, b: Word) -> Int:
+    """Return a.high * b.low, on int16 halves."""
+    return high(a) * low(b)
+
+
+@DSP.instruction("smultt {d}, {a}, {b}")
+def smultt(a: Word, b: Word) -> Int:
+    """Return a.high * b.high, on int16 halves."""
+    return high(a) * high(b)
+
+
+@DSP.instruction("smlawb {d}, {a}, {b}, {acc}")
+def smlawb(a: Int, b: Word, acc: Int) -> Int:
+    """Return acc + (a * b.low >> 16), on the int16 half of b."""
+    return wrap_sum(acc, product_bits(a, low(b), 16))
+
+
+@DSP.instruction("smlawt {d}, {a}, {b}, {acc}")
+def smlawt(a: Int, b: Word, acc: Int) -> Int:
+    """Return acc + (a * b.high >> 16), on the int16 half of b."""
+    return wrap_sum(acc, product_bits(a, high(b), 16))
+
+
+@DSP.instruction("smulwb {d}, {a}, {b}")
+def smulwb(a: Int, b: Word) -> Int:
+    """Return a * b.low >> 16, on the int16 half of b."""
+    return product_bits(a, low(b), 16)
+
+
+@DSP.instruction("smulwt {d}, {a}, {b}")
+def smulwt(a: Int, b: Word) -> Int:
+    """Return a * b.high >> 16, on the int16 half of b."""
+    return product_bits(a, high(b), 16)
+
+
+# ---- High words of products ----------------------------------------------------------
+
+
+@DSP.instruction("smmul {d}, {a}, {b}")
+def smmul(a: Int, b: Int) -> Int:
+    """Return the high 32 bits of a * b."""
+    return high_product(a, b)
+
+
+@DSP.instruction("smmulr {d}, {a}, {b}")
+def smmulr(a: Int, b: Int) -> Int:
+    """Return a * b / 2^32, rounded to the nearest, halves up."""
+    return product_bits(a, b, 32, rounding=1 << 31)
+
+
+@DSP.instruction("smmlar {d}, {a}, {b}, {acc}")
+def smmlar(a: Int, b: Int, acc: Int) -> Int:
+    """Return acc + a * b / 2^32, rounded to the nearest, halves up."""
+    return wrap_sum(acc, product_bits(a, b, 32, rounding=1 << 31))
+
+
+@DSP.instruction("umaal {d0}, {d1}, {a}, {b}")
+def umaal(d0: Word, d1: Word, a: Word, b: Word) -> tuple[Word, Word]:
+    """Return the low and the high word of a * b + d0 + d1."""
+    total = a.cast(UINT64) * b.cast(UINT64) + d0.cast(UINT64) + d1.cast(UINT64)
+    return low_word(total), high_word(total)

@@ -104,7 +104,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class AddressText:
     """An address in the text: registers, and offset, shift, or advance.
 
     The advance is the distance by which the base register moves after the access.

@@ -12,7 +12,16 @@ import numpy as np
 from firmwright.base.dtypes import INT32, Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, read_intrinsics
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
-from firmwright.kernels.isa.dsp import DSP
+from firmwright.kernels.isa.dsp import (
+    pkhbt,
+    smlabb,
+    smlabt,
+    smlad,
+    smlatt,
+    smuad,
+    sxtb16,
+    sxtb16_ror8,
+)
 from firmwright.ops.intrinsics import leading_zeros
 
 
@@ -114,7 +123,8 @@ _MEANINGS: Mapping[str, Meaning] = {
     "half_unit": _half_unit,
 }
 _READ = read_intrinsics(__file__, _MEANINGS, "dsp")
+_INSTRUCTIONS = (smlad, smuad, smlabb, smlabt, smlatt, sxtb16, sxtb16_ror8, pkhbt)
 INTRINSICS = (
-    *(instruction_intrinsic(instr, "dsp") for instr in DSP if instr.name != "smmla"),
+    *(instruction_intrinsic(instr, "dsp") for instr in _INSTRUCTIONS),
     *(_with_instruction(item) for item in _READ.values()),
 )
