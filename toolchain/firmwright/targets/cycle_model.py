@@ -13,6 +13,7 @@ from firmwright.targets.scoreboard import Scoreboard
 
 _WORD_BYTES = 4
 _SINGLE_ACCESSES = ("load", "store")
+_REPETITIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,19 @@ def path_cycles(timing: CoreTiming, path: Sequence[tuple[int, Instruction]]) -> 
     for address, instruction in path:
         pipeline.execute(address, instruction)
     return pipeline.now
+
+
+def repeated_cycles(timing: CoreTiming, body: Sequence[Instruction]) -> float:
+    """Return the cycles of one of many repetitions of `body`, one after the other."""
+    pipeline: _Pipeline | Scoreboard
+    pipeline = Scoreboard(timing, body) if timing.latency else _Pipeline(timing, 0)
+    address, ends = 0, list[float]()
+    for _ in range(_REPETITIONS):
+        for instruction in body:
+            pipeline.execute(address, instruction)
+            address += instruction.size_bytes
+        ends.append(pipeline.now)
+    return (ends[-1] - ends[1]) / (_REPETITIONS - 2)
 
 
 def _straight_runs(executed: Iterable[Executed]) -> Iterator[list[Executed]]:

@@ -119,6 +119,12 @@ def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruct
         yield int(match[1], 16), _decode(size_bytes, match[3], operands, table)
 
 
+def decode_instruction(text: str, *, is_arm: bool) -> Instruction:
+    """Return the properties of one instruction in assembly, taken as four bytes."""
+    mnemonic, _, operands = text.partition(" ")
+    return _decode(4, mnemonic, operands.strip(), _ARM if is_arm else _RISCV)
+
+
 def _decode(
     size_bytes: int, mnemonic: str, operands: str, table: _Kinds
 ) -> Instruction:

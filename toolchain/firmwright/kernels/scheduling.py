@@ -1,0 +1,157 @@
+"""The order of a program's instructions, by the pipeline model of a core.
+
+Programs are written in an order that is good for the cores that execute them, and keep
+it. `find_order` searches for a better one, among those with the same results: it moves
+one instruction at a time to another place between those that it depends on and those
+that depend on it,
+
+    ldrd   u, v            (u and v are defined)
+    smlad  c2, u, p        ^
+    sxtb16 e, u            | the product of v can be anywhere here
+    smlad  c6, v, p        |
+    smlad  c0, e, p        v
+    sxtb16 v, v
+
+and keeps orders that are not slower. Sums may be added in any order that a single
+accumulator keeps, so results are equal to the bit, also those of floats.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
+from firmwright.kernels.program import Address, Argument, Pointer, Step, Value
+from firmwright.targets.core_timing import CoreTiming
+from firmwright.targets.cycle_model import repeated_cycles
+from firmwright.targets.disassembly import Instruction, decode_instruction
+
+TRIES = 600
+"""Moves that a search tries."""
+_SEED = 1
+_SPACED = 100
+"""The distance between the numbers of registers, which have room for groups."""
+_LETTERS = {RegisterClass.FLOAT: "s", RegisterClass.VECTOR: "q"}
+
+
+def block_cycles(body: Sequence[Step], timing: CoreTiming) -> float:
+    """Return the modeled cycles of one of many repetitions of `body`."""
+    return repeated_cycles(timing, _decoded(body))
+
+
+def find_order(
+    body: Sequence[Step],
+    timings: Sequence[CoreTiming],
+    is_possible: Callable[[Sequence[Step]], bool] = lambda body: True,
+    tries: int = TRIES,
+) -> tuple[Step, ...]:
+    """Return the steps of `body` in the order of the fewest cycles that was found.
+
+    With several cores, no order counts that is slower on one of them. `is_possible`
+    tells whether registers suffice for an order. The search is deterministic.
+    """
+    generator = random.Random(_SEED)
+    best = current = tuple(body)
+    best_cost = cost = _costs(best, timings)
+    limits = cost
+    for _ in range(tries):
+        moved = _move(current, generator)
+        if moved == current or not is_possible(moved):
+            continue
+        found = _costs(moved, timings)
+        if any(cycles > most for cycles, most in zip(found, limits, strict=True)):
+            continue
+        if sum(found) <= sum(cost):
+            current, cost = moved, found
+        if sum(found) < sum(best_cost):
+            best, best_cost = moved, found
+    return best
+
+
+def _costs(body: Sequence[Step], timings: Sequence[CoreTiming]) -> list[float]:
+    instructions = _decoded(body)
+    return [repeated_cycles(timing, instructions) for timing in timings]
+
+
+def _move(body: tuple[Step, ...], generator: random.Random) -> tuple[Step, ...]:
+    """Return `body` with a step at another place that its dependences allow."""
+    place = generator.randrange(len(body))
+    step = body[place]
+    first = last = place
+    while first > 0 and not depends(step, body[first - 1]):
+        first -= 1
+    while last + 1 < len(body) and not depends(body[last + 1], step):
+        last += 1
+    target = generator.randint(first, last)
+    others = body[:place] + body[place + 1 :]
+    return (*others[:target], step, *others[target:])
+
+
+def depends(later: Step, earlier: Step) -> bool:
+    """Return whether `later` must stay after `earlier`."""
+    read, written = _values(later.operands), _values(later.results)
+    before_read, before_written = _values(earlier.operands), _values(earlier.results)
+    if read & before_written or written & (before_written | before_read):
+        return True
+    return any(
+        _conflict(one, other, later, earlier)
+        for one in _addresses(later)
+        for other in _addresses(earlier)
+    )
+
+
+def _conflict(one: Address, other: Address, later: Step, earlier: Step) -> bool:
+    """Return whether two accesses have an order: one writes, or moves the pointer."""
+    if one in later.results or other in earlier.results:
+        return True
+    return one.pointer == other.pointer and bool(one.advance or other.advance)
+
+
+def _values(given: Sequence[Argument]) -> set[Value]:
+    return {item for item in given if isinstance(item, Value)}
+
+
+def _addresses(step: Step) -> list[Address]:
+    return [x for x in (*step.operands, *step.results) if isinstance(x, Address)]
+
+
+def _decoded(body: Sequence[Step]) -> list[Instruction]:
+    """Return instructions with a register for each value, as if there were enough."""
+    numbers: dict[Value | Pointer, int] = {}
+    decoded = []
+    for step in body:
+        is_arm = _is_arm(step.instr.instruction_set)
+        words: dict[str, str] = {}
+        places = (*step.instr.operands, *step.instr.results)
+        for place, given in zip(places, (*step.operands, *step.results), strict=True):
+            words[place.name] = _argument_text(given, numbers, is_arm=is_arm)
+        for line in step.instr.asm.format(**words).split("\n\t"):
+            decoded.append(decode_instruction(line, is_arm=is_arm))
+    return decoded
+
+
+def _is_arm(instruction_set: InstructionSet) -> bool:
+    return not instruction_set.name.startswith("rv")
+
+
+def _argument_text(
+    given: Argument, numbers: dict[Value | Pointer, int], *, is_arm: bool
+) -> str:
+    letter = "r" if is_arm else "t"
+    match given:
+        case Value(place):
+            first = numbers.setdefault(given, _SPACED * (len(numbers) + 1))
+            letter = _LETTERS.get(place.kind, letter)
+            if place.kind is RegisterClass.FLOAT and place.lanes > 1:
+                return f"{letter}{first}-{letter}{first + place.lanes - 1}"
+            return f"{letter}{first}"
+        case Address(pointer):
+            base = (
+                f"{letter}{numbers.setdefault(pointer, _SPACED * (len(numbers) + 1))}"
+            )
+            if not is_arm:
+                return f"{given.offset_bytes}({base})"
+            if given.advance:
+                return f"[{base}], #{given.advance_bytes}"
+            return f"[{base}, #{given.offset_bytes}]"
+        case int():
+            return str(given)
