@@ -225,7 +225,7 @@ class Trial:
         """Return the C function that executes the instruction."""
         used = set(core.scratch)
         for register in self.registers.values():
-            used.update(_members(register))
+            used.update(members(register))
         used.discard("p0")  # which compilers do not know
         if self.address is not None:
             used |= {self.address.base, self.address.index} - {""}
@@ -271,7 +271,7 @@ class Trial:
         pointer = core.results if is_store else core.operands
         text = access.store if is_store else access.load
         lines = []
-        for at, register in enumerate(_members(self.registers[operand.name])):
+        for at, register in enumerate(members(self.registers[operand.name])):
             place = {"pointer": pointer, "offset": first + 4 * at}
             bits = 8 * VECTOR_BYTES // operand.place.lanes
             lines.append(text.format(register=register, bits=bits, **place))
@@ -291,7 +291,7 @@ def _results(
         return evaluate(instr, trial.inputs())
 
 
-def _members(group: str) -> list[str]:
+def members(group: str) -> list[str]:
     """Return the registers of a group of adjacent ones such as s4-s7, or the only one."""
     first, _, last = group.partition("-")
     if not last:

@@ -97,14 +97,20 @@ _REGISTER: Final = re.compile(
     r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b"
 )
 _SPAN: Final = re.compile(r"\b([rsdq])(\d+)-[rsdq](\d+)")
-_MEMORY: Final = re.compile(r"\[([^]]*)\]|\(([a-z0-9]+)\)|^(\w+)!?, \{")
-_NO_RESULT: Final = re.compile(r"cmp|cmn|tst|teq|vcmp|vmsr|nop|dmb|dsb|isb|b|cb|j|ret")
+_MEMORY: Final = re.compile(r"(?<!\w)\[[^]]*\]|\([a-z0-9]+\)|^\w+!?, \{")
+_LANE: Final = re.compile(r"[qd]\d+\[")
+_NO_RESULT: Final = re.compile(
+    r"cmp|cmn|tst|teq|vcmp|vctp|vmsr|nop|dmb|dsb|isb|b[lx]|bkpt|j"
+)
 _ACCUMULATES: Final = re.compile(
-    r"v(?:fn?m|n?ml)[as]|vml[as](?:da)?va|umaal|[us]ml[as]l|movt|bf[ic]"
+    r"v(?:fn?m|n?ml)[as](?!(?:l?da)?v)|vml[as]l?(?:da)?va|umaal|[us]ml[as]l|movt|bf[ic]"
 )
 _ONE_SOURCE: Final = re.compile(
-    r"mov|mvn|[us]xt[bh]|rev|clz|rbit|negs?|vmov|vneg|vabs|vcvt|vdup"
+    r"mov|mvn?|[us]xt[bh]|[sz]ext|rev|c[lt]z|cpop|rbit|neg|not|l[iu]|s(?:eq|ne)z"
+    r"|vmov|vmrs|vneg|vabs|vcvt|vdup|vsqrt"
 )
+_COUNTS: Final = re.compile(r"v[id]w?dup")
+"""Instructions that update the register from which lanes are counted."""
 
 
 def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruction]]:
@@ -148,8 +154,8 @@ def _decode(
         address = address or frozenset(("sp",))
     elif memory and any(register[0] == "d" for register in names):
         kind, words = ("load_multiple" if kind == "load" else "store_multiple"), 2
-    writes, reads = _split(kind, name, names, operands.count(",") + 1)
-    updates = memory and ("!" in operands or operands.rstrip()[-1:] not in "])")
+    writes, reads = _split(kind, name, names, operands)
+    updates = memory and ("!" in operands or operands.rstrip()[-1:] not in "])}")
     base = address if updates else _NONE
     text = f"{mnemonic} {operands}"
     variant = _variant(kind, text)
@@ -179,7 +185,7 @@ def _variant(kind: InstructionKind, text: str) -> str:
 
 
 def _split(
-    kind: InstructionKind, name: str, names: list[str], operands: int
+    kind: InstructionKind, name: str, names: list[str], operands: str
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the registers that an instruction writes and those that it reads."""
     if kind in ("load", "load_multiple", "vector_load"):
@@ -187,10 +193,13 @@ def _split(
     is_store = kind in ("store", "store_multiple", "vector_store")
     if is_store or kind == "branch" or _NO_RESULT.match(name):
         return _NONE, frozenset(names)
-    results = 2 if kind == "multiply_long" else 1
-    updates = operands == results + 1 and not _ONE_SOURCE.match(name)
-    sources = names if updates or _ACCUMULATES.match(name) else names[results:]
-    return frozenset(names[:results]), frozenset(sources)
+    if _COUNTS.match(name):
+        return frozenset(names[:2]), frozenset(names[1:])
+    results = 2 if kind == "multiply_long" and not name.startswith("mulh") else 1
+    count = operands.count(",") + 1
+    updates = count == results + 1 and not _ONE_SOURCE.match(name)
+    updates = updates or _ACCUMULATES.match(name) or _LANE.match(operands)
+    return frozenset(names[:results]), frozenset(names if updates else names[results:])
 
 
 def _expand(span: re.Match[str]) -> str:
