@@ -196,9 +196,12 @@ def _split(
     if _COUNTS.match(name):
         return frozenset(names[:2]), frozenset(names[1:])
     results = 2 if kind == "multiply_long" and not name.startswith("mulh") else 1
-    count = operands.count(",") + 1
-    updates = count == results + 1 and not _ONE_SOURCE.match(name)
-    updates = updates or _ACCUMULATES.match(name) or _LANE.match(operands)
+    has_two_operands = operands.count(",") == results
+    updates = (
+        (has_two_operands and not _ONE_SOURCE.match(name))
+        or _ACCUMULATES.match(name)
+        or _LANE.match(operands)
+    )
     return frozenset(names[:results]), frozenset(names if updates else names[results:])
 
 
