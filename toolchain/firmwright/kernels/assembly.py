@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
+from firmwright.kernels.advancing_pointers import advance_pointers
 from firmwright.kernels.assembly_text import AssemblyText
-from firmwright.kernels.isa.instruction import Memory
+from firmwright.kernels.isa.instruction import Memory, RegisterClass
 from firmwright.kernels.program import (
     Loop,
     Program,
     Repeat,
     Step,
     Value,
-    advance_pointers,
     instruction_count,
     steps,
 )
@@ -42,6 +42,13 @@ REGISTER_MACROS = """\
 #else
 #define FIXED_REGISTER(name) __asm__(name)
 #endif"""  # noqa: E501
+
+CONSTRAINTS = {
+    RegisterClass.CORE: "r",
+    RegisterClass.LOW: "l",
+    RegisterClass.FLOAT: "t",
+}
+"""The letters of asm operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,7 @@ def executed_instructions(forms: ProgramForms, repetitions: int) -> int:
 
 
 def _blocks(program: Program) -> list[Repeat | Loop]:
-    return [node for node in program.body if not isinstance(node, Step)]
+    return [node for node in program.body if isinstance(node, Repeat | Loop)]
 
 
 def _count(block: Repeat | Loop) -> int:

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from firmwright.base.errors import InternalError
 from firmwright.kernels.isa.instruction import AddressForm, Memory
 from firmwright.kernels.program import (
     Address,
     Argument,
+    Index,
+    Lane,
     Loop,
     Program,
     Step,
@@ -53,6 +56,7 @@ class AssemblyText:
     def temporaries(self) -> list[str]:
         """The registers of temporaries only, in the order of the file."""
         used = {*self.assigned.registers.values(), self.assigned.scratch}
+        used.update(*self.assigned.groups.values())
         used -= {self.assigned.registers.get(holder) for holder in self.inputs}
         every = (name for names in self.file.registers.values() for name in names)
         return [name for name in dict.fromkeys(every) if name in used]
@@ -108,19 +112,46 @@ class AssemblyText:
         words: dict[str, str] = {}
         places = (*step.instr.operands, *step.instr.results)
         for place, given in zip(places, (*step.operands, *step.results), strict=True):
-            form = place.place.form if isinstance(place.place, Memory) else None
-            words[place.name] = self._argument(given, form)
+            memory = place.place if isinstance(place.place, Memory) else None
+            words[place.name] = self._argument(given, memory)
         return step.instr.asm.format(**words)
 
-    def _argument(self, given: Argument, form: AddressForm | None) -> str:
+    def _argument(self, given: Argument, memory: Memory | None) -> str:
         match given:
+            case Value() if given.is_group:
+                return "-".join(self.assigned.groups[given][:: given.place.lanes - 1])
             case Value():
                 return self.name(given)
+            case Lane():
+                return self._lane(given)
             case Address():
-                assert form is not None
-                return self._address(given, form)
+                assert memory is not None
+                if memory.form is AddressForm.MULTIPLE:
+                    return self._multiple(given, memory.size_bytes)
+                return self._address(given, memory.form)
             case int():
                 return str(given)
+
+    def _lane(self, lane: Lane) -> str:
+        """Return a register of a group.
+
+        Where it repeats, it has the number of the repetition, as C does not compute
+        text; the group then begins with register 0.
+        """
+        if not lane.group.is_group:
+            return self.name(lane.group)
+        names = self.assigned.groups[lane.group]
+        if not lane.index.stride:
+            return names[lane.index.offset]
+        if names[0] != "s0" or lane.index != Index(1):
+            raise InternalError(f"{self.program.name} cannot repeat {names[0]}")
+        return 's" #i "'
+
+    def _multiple(self, address: Address, size_bytes: int) -> str:
+        is_next = address.index == Index(0)
+        if not is_next or address.advance_bytes not in (0, size_bytes):
+            raise InternalError(f"{self.program.name} has a multiple access elsewhere")
+        return self.name(address.pointer) + "!" * bool(address.advance)
 
     def _address(self, address: Address, form: AddressForm) -> str:
         base = self.name(address.pointer)

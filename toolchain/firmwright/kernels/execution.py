@@ -13,16 +13,20 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
 from firmwright.base.errors import InternalError
+from firmwright.kernels.advancing_pointers import advance_pointers
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.program import (
     Address,
+    Beginning,
+    CountedLoop,
+    Lane,
     Loop,
+    Move,
     Node,
     Program,
     Repeat,
     Step,
     Value,
-    advance_pointers,
 )
 
 T = TypeVar("T")
@@ -87,6 +91,28 @@ class _Execution(Generic[T]):
                     for _ in range(self.numbers[count]):
                         for step in advancing:
                             self._step(step, 0)
+                case Move():
+                    self._move(node)
+                case CountedLoop(_, counter, _, steps):
+                    self._counted_loop(self.numbers[counter], steps)
+                case Beginning():
+                    raise InternalError("only a counted loop can begin differently")
+
+    def _counted_loop(self, count: int, body: Sequence[Node]) -> None:
+        start, *others = body
+        for iteration in range(count):
+            if isinstance(start, Beginning):
+                self.run(start.others if iteration else start.first)
+                self.run(others)
+            else:
+                self.run(body)
+
+    def _move(self, move: Move) -> None:
+        """Set a pointer to another element of the memory of its base."""
+        name, base = move.pointer.name, move.base.name
+        self.state.memory[name] = self.state.memory[base]
+        place = self.state.positions[base] + self.numbers[move.distance]
+        self.state.positions[name] = place
 
     def _step(self, step: Step, repetition: int) -> None:
         operands: list[Sequence[T] | int] = []
@@ -94,9 +120,12 @@ class _Execution(Generic[T]):
             match given:
                 case Value():
                     operands.append(self._register(given, step))
+                case Lane(group, index):
+                    place = index.stride * repetition + index.offset
+                    operands.append((self._register(group, step)[place],))
                 case Address():
-                    place = self._place(given, repetition, step)
-                    operands.append(self.state.memory[given.pointer.name][place])
+                    elements = self._place(given, repetition, step)
+                    operands.append(self.state.memory[given.pointer.name][elements])
                 case int():
                     operands.append(given)
         results = self.evaluate(step.instr, operands)

@@ -6,6 +6,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.kernels.assembly import CONSTRAINTS
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.isa.instruction import Instr, Register
 
@@ -46,10 +47,19 @@ def _meaning(instr: Instr, *operands: Array) -> Array:
 def _assembly(instr: Instr) -> str:
     (result,) = instr.results
     assert isinstance(result.place, Register)
-    places = {operand.name: f"%{i}" for i, operand in enumerate(instr.operands, 1)}
-    text = instr.asm.format(d="%0", **places).replace("\n", "\\n\\t")
-    inputs = ", ".join(f'"r"({operand.name})' for operand in instr.operands)
-    return f"""\
-{result.place.dtype.c_type} result;
-__asm__("{text}" : "=r"(result) : {inputs});
-return result;"""
+    updated = instr.updated
+    name = "".join(updated) or "result"
+    words = {result.name: "%0"}
+    inputs = []
+    for operand in instr.operands:
+        if operand.name in updated:
+            continue
+        assert isinstance(operand.place, Register)
+        inputs.append(f'"{CONSTRAINTS[operand.place.kind]}"({operand.name})')
+        words[operand.name] = f"%{len(inputs)}"
+    text = instr.asm.format(**words).replace("\n", "\\n\\t")
+    access = "+" if updated else "="
+    output = f'"{access}{CONSTRAINTS[result.place.kind]}"({name})'
+    lines = [] if updated else [f"{result.place.dtype.c_type} result;"]
+    lines.append(f'__asm__("{text}" : {output} : {", ".join(inputs)});')
+    return "\n".join([*lines, f"return {name};"])

@@ -1,20 +1,30 @@
 """Programs as portable C: the semantics of each instruction, in the same order.
 
-Loads and stores are C expressions; every other instruction is a call of the intrinsic
-that has its name (`instruction_intrinsics.py`), such as `c0 = smlad(t1, t2, c0);`.
+Loads and stores are C expressions, and so are instructions whose semantics are a few
+operators of C, such as `c0 = c0 + t1 * t2;`. Every other instruction is a call of the
+intrinsic that has its name (`instruction_intrinsics.py`), such as
+`c0 = smlad(t1, t2, c0);`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import InternalError
-from firmwright.ir import tir
 from firmwright.kernels.isa.instruction import Instr
+from firmwright.kernels.portable_exprs import is_written_out, operator_text
 from firmwright.kernels.program import (
     Address,
     Argument,
+    Beginning,
+    CountedLoop,
     Index,
+    Lane,
+    Loop,
+    Move,
+    Node,
+    Pointer,
     Program,
+    Repeat,
     Step,
     Value,
     steps,
@@ -24,29 +34,13 @@ from firmwright.kernels.program import (
 def called_instructions(program: Program) -> tuple[Instr, ...]:
     """Return the instructions that `portable_text` calls as intrinsics."""
     found = [step.instr for step in steps(program.body) if step.instr.memory is None]
-    return tuple(dict.fromkeys(instr for instr in found if not is_copy(instr)))
-
-
-def is_copy(instr: Instr) -> bool:
-    """Return whether an instruction copies a register."""
-    if instr.memory or len(instr.results) > 1 or len(instr.operands) > 1:
-        return False
-    ((lane,),) = instr.expressions({})
-    return isinstance(lane, tir.Var)
+    return tuple(dict.fromkeys(item for item in found if not is_written_out(item)))
 
 
 def portable_text(program: Program) -> str:
     """Return C statements over the operands of a program."""
-    lines: list[str] = []
-    names = _Names()
-    for node in program.body:
-        if isinstance(node, Step):
-            lines += _step(node, names)
-            continue
-        inner = replace(names, names=dict(names.names))
-        body = [f"    {line}" for step in node.body for line in _step(step, inner)]
-        lines += [f"for (int32_t i = 0; i < {node.count}; ++i) {{", *body, "}"]
-    return "\n".join(lines)
+    printer = _Printer(set(program.pointers))
+    return "\n".join(printer.block(program.body, _Names()))
 
 
 @dataclass(slots=True)
@@ -56,14 +50,18 @@ class _Names:
     A temporary that an instruction updates has one variable for each of its values.
     """
 
-    names: dict[Value, str] = field(default_factory=dict)
+    names: dict[tuple[Value, int], str] = field(default_factory=dict)
     locals: set[Value] = field(default_factory=set)
     count: int = 0
 
-    def of(self, value: Value) -> str:
-        return value.name or self.names[value]
+    def inside(self) -> "_Names":
+        """Return the names for a block inside, which begins with these."""
+        return replace(self, names=dict(self.names))
 
-    def define(self, value: Value) -> str:
+    def of(self, value: Value, lane: int = 0) -> str:
+        return value.name or self.names[value, lane]
+
+    def define(self, value: Value, lane: int = 0) -> str:
         """Return the text that begins an assignment to `value`."""
         c_type = value.place.dtype.c_type
         if value.is_operand or value in self.locals:
@@ -71,44 +69,106 @@ class _Names:
         if value.is_local:
             self.locals.add(value)
             return f"{c_type} {value.name}"
-        self.names[value] = f"t{self.count}"
+        self.names[value, lane] = f"t{self.count}"
         self.count += 1
-        return f"const {c_type} {self.names[value]}"
+        return f"const {c_type} {self.names[value, lane]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Printer:
+    """Printer of blocks; `declared` are the pointers that are variables already."""
+
+    declared: set[Pointer]
+
+    def block(self, body: Iterable[Node], names: _Names) -> list[str]:
+        lines: list[str] = []
+        for node in body:
+            match node:
+                case Step():
+                    lines += _step(node, names)
+                case Move():
+                    lines.append(self._move(node))
+                case Repeat() | Loop():
+                    lines += self._loop("i", str(node.count), node.body, names)
+                case CountedLoop(index, _, count, inner):
+                    lines += self._loop(index, count, inner, names)
+                case Beginning():
+                    raise InternalError("only a counted loop can begin differently")
+        return lines
+
+    def _loop(
+        self, index: str, count: str, body: Sequence[Node], names: _Names
+    ) -> list[str]:
+        start, *others = body
+        lines = [f"for (int32_t {index} = 0; {index} < {count}; ++{index}) {{"]
+        if isinstance(start, Beginning):
+            lines.append(f"    if ({index} == 0) {{")
+            lines += _indent(2, self.block(start.first, names.inside()))
+            lines.append("    } else {")
+            lines += _indent(2, self.block(start.others, names.inside()))
+            lines.append("    }")
+            body = others
+        return [*lines, *_indent(1, self.block(body, names.inside())), "}"]
+
+    def _move(self, move: Move) -> str:
+        pointer, base = move.pointer, move.base
+        if pointer == base:
+            return f"{pointer.name} += {move.distance};"
+        name = pointer.name
+        if pointer not in self.declared:
+            self.declared.add(pointer)
+            name = pointer.declaration
+        return f"{name} = {base.name} + {move.distance};"
+
+
+def _indent(levels: int, lines: Iterable[str]) -> list[str]:
+    return ["    " * levels + line for line in lines]
 
 
 def _step(step: Step, names: _Names) -> list[str]:
     instr = step.instr
     if instr.memory is None:
-        arguments = ", ".join(_argument(given, names) for given in step.operands)
+        words = [_argument(given, names) for given in step.operands]
         (result,) = step.results
         assert isinstance(result, Value)
-        if is_copy(instr):
-            return [f"{names.define(result)} = {arguments};"]
-        return [f"{names.define(result)} = @{instr.name}({arguments});"]
-    if isinstance(step.results[0], Address):
-        return _store(step.results[0], step.operands, names)
-    (address,) = step.operands
-    assert isinstance(address, Address)
+        text = f"@{instr.name}({', '.join(words)})"
+        if is_written_out(instr):
+            text = operator_text(instr, words)
+        return [f"{names.define(result)} = {text};"]
+    (address,) = (
+        given for given in (*step.operands, *step.results) if isinstance(given, Address)
+    )
     lines = []
-    for element, result in enumerate(step.results):
-        assert isinstance(result, Value)
-        lines.append(f"{names.define(result)} = {_element(address, element)};")
+    is_store = isinstance(step.results[0], Address)
+    values = step.operands if is_store else step.results
+    for element, (value, lane) in enumerate(_lanes(values)):
+        place = _element(address, element)
+        if is_store:
+            lines.append(f"{place} = {names.of(value, lane)};")
+        else:
+            lines.append(f"{names.define(value, lane)} = {place};")
+    if address.advance:
+        lines.append(f"{address.pointer.name} += {address.advance};")
     return lines
 
 
-def _store(address: Address, operands: Sequence[Argument], names: _Names) -> list[str]:
-    lines = []
-    for element, operand in enumerate(operands):
-        lines.append(f"{_element(address, element)} = {_argument(operand, names)};")
-    return lines
+def _lanes(values: Iterable[Argument]) -> Iterator[tuple[Value, int]]:
+    """Yield the registers of values: several of a group."""
+    for value in values:
+        assert isinstance(value, Value)
+        for lane in range(value.place.lanes if value.is_group else 1):
+            yield value, lane
 
 
 def _argument(given: Argument, names: _Names) -> str:
-    if isinstance(given, Value):
-        return names.of(given)
-    if isinstance(given, int):
-        return str(given)
-    raise InternalError("an address is an operand of an instruction without memory")
+    match given:
+        case Value():
+            return names.of(given)
+        case Lane(group, Index(0, offset)):
+            return names.of(group, offset)
+        case int():
+            return str(given)
+    raise InternalError("portable C cannot name this operand")
 
 
 def _element(address: Address, element: int) -> str:

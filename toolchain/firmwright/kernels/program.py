@@ -48,6 +48,14 @@ class Value:
     def is_operand(self) -> bool:
         return bool(self.name) and not self.is_local
 
+    @property
+    def is_group(self) -> bool:
+        """Whether it is several adjacent registers: those of the FPU hold one value."""
+        return self.place.kind is RegisterClass.FLOAT and self.place.lanes > 1
+
+    def __getitem__(self, lane: "int | Index") -> "Lane":
+        return Lane(self, Index(0, lane) if isinstance(lane, int) else lane)
+
 
 @dataclass(frozen=True, slots=True)
 class Distance:
@@ -76,6 +84,14 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """A register of a group, the first is 0."""
+
+    group: Value
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
 class Pointer:
     """A pointer operand of a kernel, to elements of `dtype`.
 
@@ -86,6 +102,12 @@ class Pointer:
     name: str
     dtype: DType
     access: tir.AccessMode = "r"
+
+    @property
+    def declaration(self) -> str:
+        """The C type and the name."""
+        const = "const " if self.access == "r" else ""
+        return f"{const}{self.dtype.c_type} *{self.name}"
 
     def __getitem__(self, index: int | Index) -> "Address":
         place = Index(0, index) if isinstance(index, int) else index
@@ -116,7 +138,7 @@ class Address:
         return self.advance * self.pointer.dtype.size_bytes
 
 
-Argument: TypeAlias = Value | Address | int
+Argument: TypeAlias = Value | Lane | Address | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +183,43 @@ class Loop:
         }
 
 
-Node: TypeAlias = Step | Repeat | Loop
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Sets `pointer` to `distance` elements, an operand, from where `base` points."""
+
+    pointer: Pointer
+    base: Pointer
+    distance: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLoop:
+    """A loop of at least one iteration, of which there are `count`, a C expression.
+
+    `index` is the name of the iteration, and `counter` that of the register that counts
+    down, which is the operand itself if the count is its name. Pointers advance in the
+    loop as they are told.
+    """
+
+    index: str
+    counter: str
+    count: str
+    body: "tuple[Node, ...]"
+
+    @property
+    def has_own_counter(self) -> bool:
+        return self.count != self.counter
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The beginning of a counted loop: of the first iteration, and of the others."""
+
+    first: "tuple[Node, ...]"
+    others: "tuple[Node, ...]"
+
+
+Node: TypeAlias = Step | Move | Repeat | Loop | CountedLoop | Beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +251,13 @@ class Program:
 def steps(body: Sequence[Node]) -> Iterator[Step]:
     """Yield the steps of a body, those of a repeat once."""
     for node in body:
-        if isinstance(node, Step):
-            yield node
-        else:
-            yield from steps(node.body)
+        match node:
+            case Step():
+                yield node
+            case Beginning(first, others):
+                yield from steps((*first, *others))
+            case Repeat() | Loop() | CountedLoop():
+                yield from steps(node.body)
 
 
 def instruction_count(
@@ -313,6 +374,34 @@ class ProgramBuilder:
         limit = self.local(name, Register(RegisterClass.CORE, INT32))
         self._body = [*outer, Loop(count, unroll, body, until, limit)]
 
+    @contextmanager
+    def counted_loop(self, index: str, counter: str, count: str = "") -> Iterator[None]:
+        """Execute the block `count` times; without it, `counter` is the operand."""
+        outer, self._body = self._body, []
+        yield
+        loop = CountedLoop(index, counter, count or counter, tuple(self._body))
+        self._body = [*outer, loop]
+
+    @contextmanager
+    def first_iteration(self) -> Iterator[None]:
+        """Begin a counted loop by a block that its first iteration executes."""
+        outer, self._body = self._body, []
+        yield
+        self._body = [*outer, Beginning(tuple(self._body), ())]
+
+    @contextmanager
+    def other_iterations(self) -> Iterator[None]:
+        """Execute the block in iterations without the block of the first one."""
+        *outer, beginning = self._body
+        assert isinstance(beginning, Beginning)
+        self._body = []
+        yield
+        self._body = [*outer, replace(beginning, others=tuple(self._body))]
+
+    def move(self, pointer: Pointer, base: Pointer, distance: str) -> None:
+        """Set a pointer to `distance` elements from another; see `Move`."""
+        self._body.append(Move(pointer, base, distance))
+
     def build(self) -> Program:
         return Program(
             self.name, tuple(self._pointers), tuple(self._registers), tuple(self._body)
@@ -326,7 +415,7 @@ def _check(instr: Instr, operands: Sequence[Argument]) -> None:
         raise InternalError(f"{instr.name} takes {count} operands, not {len(operands)}")
     for operand, given in zip(instr.operands, operands, strict=True):
         match operand.place, given:
-            case (Register(), Value()) | (Immediate(), int()):
+            case (Register(), Value() | Lane()) | (Immediate(), int()):
                 continue
             case Memory(dtype), Address(pointer) if _are_alike(pointer.dtype, dtype):
                 continue
@@ -336,46 +425,3 @@ def _check(instr: Instr, operands: Sequence[Argument]) -> None:
 def _are_alike(a: DType, b: DType) -> bool:
     """Return whether a load or store of one type is also that of the other."""
     return a == b or {a, b} == {INT32, UINT32}
-
-
-def advance_pointers(loop: Loop) -> tuple[Step, ...]:
-    """Return the steps of a loop with pointers that advance.
-
-    An access without an offset advances its pointer to the element of the next access,
-    or to the next repetition.
-    """
-    following: dict[Pointer, list[Index]] = {}
-    for address in _read_addresses(loop.body):
-        following.setdefault(address.pointer, []).append(address.index)
-    for pointer, elements in loop.pointers().items():
-        following[pointer].append(Index(0, elements))
-    places = dict.fromkeys(following, 0)
-
-    def advanced(address: Address) -> Address:
-        pointer, at = address.pointer, address.index
-        place = places[pointer]
-        following[pointer].pop(0)
-        target = following[pointer][0]
-        is_known = not (at.distance.factor or target.distance.factor)
-        advance = target.offset - place if is_known and at.offset == place else 0
-        places[pointer] += advance
-        return Address(pointer, Index(0, at.offset - place, at.distance), advance)
-
-    steps = []
-    for step in loop.body:
-        operands: list[Argument] = []
-        for operand in step.operands:
-            if isinstance(operand, Address):
-                operand = advanced(operand)
-            operands.append(operand)
-        steps.append(replace(step, operands=tuple(operands)))
-    if places != loop.pointers():
-        raise InternalError("a pointer does not advance to the next repetition")
-    return tuple(steps)
-
-
-def _read_addresses(body: Sequence[Step]) -> Iterator[Address]:
-    for step in body:
-        for operand in step.operands:
-            if isinstance(operand, Address):
-                yield operand

@@ -99,3 +99,9 @@ RV32_FILE = RegisterFile(
     ),
     changes_flags=False,
 )
+
+
+def vfp_file(first: int) -> RegisterFile:
+    """Return the registers of the FPU from `first` on; compilers have the others."""
+    names = tuple(f"s{number}" for number in range(first, 32))
+    return RegisterFile({RegisterClass.FLOAT: names}, Placement.TEMPORARIES, LoopEnd())

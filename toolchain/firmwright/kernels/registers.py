@@ -1,8 +1,9 @@
 """Assignment of the values of a program to registers, by linear scan.
 
 Pointers and the limit of a loop have registers from the beginning, temporaries from
-their definition, and all until their last use. A value that was there before a loop and
-is used in it lives until the loop's end:
+their definition, and all until their last use. A group takes names that are adjacent in
+the file. A value that was there before a loop and is used in it lives until the loop's
+end:
 
     w start | p q  u
     |   |   | | |            the registers before the loop
@@ -13,7 +14,7 @@ is used in it lives until the loop's end:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
@@ -21,12 +22,18 @@ from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
 from firmwright.kernels.program import (
     Address,
     Argument,
+    Beginning,
+    CountedLoop,
+    Lane,
     Loop,
+    Move,
     Node,
     Pointer,
     Program,
+    Repeat,
     Step,
     Value,
+    steps,
 )
 from firmwright.kernels.register_files import RegisterFile
 
@@ -37,10 +44,12 @@ Holder: TypeAlias = Value | Pointer
 class Assignment:
     """The registers of a program's pointers, limit and temporaries.
 
-    `scratch` is the register of a limit that is in memory, when it is compared.
+    `groups` are temporaries of several registers. `scratch` is the register of a limit
+    that is in memory, when it is compared.
     """
 
     registers: Mapping[Holder, str]
+    groups: Mapping[Value, tuple[str, ...]]
     scratch: str = ""
 
     def sharing(self, register: str) -> int:
@@ -65,47 +74,68 @@ def assign_registers(program: Program, file: RegisterFile) -> Assignment:
     """
     limit = next((n.limit for n in program.body if isinstance(n, Loop)), None)
     if limit is None or not file.places_inputs:
-        return Assignment(_scan(program, file, limit, None))
+        return _assignment(_scan(program, file, limit, None))
     try:
-        return Assignment(_scan(program, file, limit, None))
+        return _assignment(_scan(program, file, limit, None))
     except InternalError:
         if not file.loop_end.load:
             raise
     scratch = Value(limit.place)
     registers = _scan(program, file, limit, scratch)
-    return Assignment(registers, registers.pop(scratch))
+    (register,) = registers.pop(scratch)
+    return replace(_assignment(registers), scratch=register)
+
+
+def _assignment(found: Mapping[Holder, tuple[str, ...]]) -> Assignment:
+    registers: dict[Holder, str] = {}
+    groups: dict[Value, tuple[str, ...]] = {}
+    for holder, names in found.items():
+        if isinstance(holder, Value) and holder.is_group:
+            groups[holder] = names
+        else:
+            (registers[holder],) = names
+    return Assignment(registers, groups)
 
 
 def _scan(
     program: Program, file: RegisterFile, limit: Value | None, scratch: Value | None
-) -> dict[Holder, str]:
+) -> dict[Holder, tuple[str, ...]]:
     events, blocks = _events(program, limit, scratch)
     last_use = _last_uses(events, blocks)
     classes = _classes(program, file)
     placed = set(program.pointers) | ({limit} if limit else set())
-    assigned: dict[Holder, str] = {}
+    assigned: dict[Holder, tuple[str, ...]] = {}
     taken: set[str] = set()
     for place, event in enumerate(events):
-        taken -= {
-            assigned[use]
-            for use in event.uses
-            if use in assigned and last_use[use] == place
-        }
+        for use in event.uses:
+            if use in assigned and last_use[use] == place:
+                taken -= {*assigned[use]}
         for result in event.results:
             if result in assigned or (result in placed and not file.places_inputs):
                 continue
             kind = classes.get(result, RegisterClass.CORE)
             names = file.registers[kind]
-            free = [name for name in names if name not in taken]
+            free = _free(result, names, taken)
             if not free:
                 raise InternalError(
                     f"{program.name} needs more than the {len(names)} registers left, "
                     f"at step {place}, {event.text}"
                 )
-            assigned[result] = free[0]
+            assigned[result] = free
             if last_use[result] > place:
-                taken.add(free[0])
+                taken |= {*free}
     return assigned
+
+
+def _free(holder: Holder, names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
+    """Return the first of `names` that are not taken: one, or those of a group."""
+    is_group = isinstance(holder, Value) and holder.is_group
+    count = holder.place.lanes if isinstance(holder, Value) and is_group else 1
+    for first in range(len(names) - count + 1):
+        found = tuple(names[first : first + count])
+        if taken.isdisjoint(found):
+            return found
+    return ()
 
 
 def _events(
@@ -115,21 +145,29 @@ def _events(
     limits = (limit,) if limit and not scratch else ()
     events = [_Event("the beginning", (), (*program.pointers, *limits))]
     blocks: list[range] = []
-    for node in program.body:
-        first = len(events)
-        events += [_step_event(step) for step in _block(node)]
-        if isinstance(node, Loop):
-            loaded = (scratch,) if scratch else ()
-            uses = (*node.pointers(), *limits, *loaded)
-            events.append(_Event("the load of its limit", (), loaded))
-            events.append(_Event("the end of an iteration", uses))
-        if not isinstance(node, Step):
-            blocks.append(range(first, len(events)))
+
+    def add(body: Sequence[Node]) -> None:
+        for node in body:
+            first = len(events)
+            match node:
+                case Step():
+                    events.append(_step_event(node))
+                case Move(pointer, base):
+                    events.append(_Event("a move", (base, pointer)))
+                case Beginning():
+                    add((*node.first, *node.others))
+                case Repeat() | Loop() | CountedLoop():
+                    add(node.body)
+                    uses = ()
+                    if isinstance(node, Loop):
+                        loaded = (scratch,) if scratch else ()
+                        uses = (*node.pointers(), *limits, *loaded)
+                        events.append(_Event("the load of its limit", (), loaded))
+                    events.append(_Event("the end of an iteration", uses))
+                    blocks.append(range(first, len(events)))
+
+    add(program.body)
     return events, blocks
-
-
-def _block(node: Node) -> tuple[Step, ...]:
-    return (node,) if isinstance(node, Step) else node.body
 
 
 def _step_event(step: Step) -> _Event:
@@ -143,6 +181,8 @@ def _holders(given: Sequence[Argument] | Iterator[Argument]) -> Iterator[Holder]
     for item in given:
         if isinstance(item, Address):
             yield item.pointer
+        elif isinstance(item, Lane):
+            yield item.group
         elif isinstance(item, Value) and not item.is_operand:
             yield item
 
@@ -151,10 +191,11 @@ def _last_uses(events: Sequence[_Event], blocks: Sequence[range]) -> dict[Holder
     first: dict[Holder, int] = {}
     last: dict[Holder, int] = {}
     for place, event in enumerate(events):
-        block = next((item for item in blocks if place in item), range(place, place))
+        around = [block for block in blocks if place in block]
         for holder in (*event.uses, *event.results):
-            was_there = first.setdefault(holder, place) < block.start
-            last[holder] = block.stop - 1 if was_there and block else place
+            begin = first.setdefault(holder, place)
+            ends = [block.stop - 1 for block in around if begin < block.start]
+            last[holder] = max((place, *ends))
     return last
 
 
@@ -164,10 +205,10 @@ def _classes(program: Program, file: RegisterFile) -> dict[Holder, RegisterClass
     for node in program.body:
         if isinstance(node, Loop):
             classes[node.limit] = file.inputs
-        for step in _block(node):
-            for holder, kind in _places(step.instr, step):
-                if classes.get(holder, RegisterClass.CORE) is RegisterClass.CORE:
-                    classes[holder] = kind
+    for step in steps(program.body):
+        for holder, kind in _places(step.instr, step):
+            if classes.get(holder, RegisterClass.CORE) is RegisterClass.CORE:
+                classes[holder] = kind
     return classes | dict.fromkeys(program.pointers, file.inputs)
 
 

@@ -13,6 +13,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.kernels.vfp.gemm import (
+    STEPS_PER_ITERATION,
+    FpuTile,
+    MultiplyAdd,
+    element_instructions,
+)
 from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, kernel_window
@@ -21,12 +27,9 @@ from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
     SOFT_TILE,
-    STEPS_PER_ITERATION,
     STYLE_FEATURES,
-    FpuTile,
     MultiplyAddStyle,
     activated,
-    element_steps,
     microkernel_name,
     schedule_name,
 )
@@ -78,7 +81,7 @@ class FloatGemmKernel:
         pixels = self.tile.pixels
         extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
         shape = [run]
-        if self.style != "soft":
+        if self.style is not None:
             shape.append(pitch)
         if rows > 1:
             shape += [rows, row_pitch - run]
@@ -152,7 +155,7 @@ def _plan_gemm(
     """Return a layer's constants, the weights packed for the tile in `config`."""
     tile = config.tile
     bias = bias_of(op, "float32")
-    weights = _matrix(op, is_scattered=style == "soft")
+    weights = _matrix(op, is_scattered=style is None)
     outputs, depth = weights.shape
     groups: list[Array] = []
     for first, count, lanes in channel_groups(outputs, tile.lanes):
@@ -208,8 +211,10 @@ def tile_configs(
         tall = 8 * rows + 4 if rows > 1 and not config.packed else 0
         for _, count, lanes in channel_groups(outputs, tile.lanes):
             part = FpuTile(lanes, tile.pixels)
-            steps = element_steps(part, "separate", STEPS_PER_ITERATION)
-            cycles = (len(steps) + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
+            steps = element_instructions(
+                MultiplyAdd.SEPARATE, part, STEPS_PER_ITERATION
+            )
+            cycles = (steps + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
             work += count * (cycles * depth + 8 + tall)
         return blocks * (work + 5 * outputs * tile.pixels)
 
@@ -297,7 +302,7 @@ def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[FpuConf
 
     With the goal, there is none if it is the cheapest anyway.
     """
-    if style == "soft":
+    if style is None:
         fits = op.op != "depthwise_conv2d" or op.input(0).shape[3] == 1
         return (SOFT_CONFIG,) if fits and op.input(0).dtype == FLOAT32 else ()
     return _choices(op)[1:] if goal else _choices(op)[:1]
@@ -330,7 +335,7 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     gemm = _plan_gemm(op, b, style, config)
     x = b.input(0)
     block, depth = gemm.tile.pixels, gemm.depth
-    is_scattered = op.op == "transpose_conv" and style == "soft"
+    is_scattered = op.op == "transpose_conv" and style is None
     if window.pointwise or config.packed:
         with pixel_blocks(b, op.output.elements // gemm.outputs, block) as at:
             if window.pointwise and not is_scattered:
@@ -368,7 +373,7 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
 def _schedules() -> Iterator[Schedule[FpuConfig]]:
     for style, requires in STYLE_FEATURES.items():
         goals = [("conv2d", ""), ("fully_connected", ""), ("transpose_conv", "")]
-        goals.append(("depthwise_conv2d", "") if style == "soft" else ("conv2d", "ram"))
+        goals.append(("depthwise_conv2d", "") if style is None else ("conv2d", "ram"))
         for op, goal in goals:
             yield Schedule(
                 schedule_name(style, op) + (".pixel" if goal else ""),

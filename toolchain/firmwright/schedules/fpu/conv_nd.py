@@ -36,7 +36,7 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[FpuConfig]:
     attrs = op.attributes(ConvNdAttrs)
     if op.input(0).dtype != FLOAT32 or attrs.groups > 1 or op.output.shape[0] > 1:
         return ()
-    if style == "soft":
+    if style is None:
         return (SOFT_CONFIG,)
     filters, *window = op.input(1).shape
     depth = math.prod(window)

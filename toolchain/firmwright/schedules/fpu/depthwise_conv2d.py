@@ -15,12 +15,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
+from firmwright.kernels.vfp.gemm import MultiplyAdd
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.fpu.microkernels import (
     STYLE_FEATURES,
-    MultiplyAddStyle,
     activated,
 )
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
@@ -73,7 +73,7 @@ def _strips(columns: WindowAxis) -> list[tuple[range, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _FloatOutputRow:
-    style: str
+    style: MultiplyAdd
     columns: WindowAxis
     rows: range
     weights: Sequence[Sequence[ArithExpr]]
@@ -103,14 +103,14 @@ class _FloatOutputRow:
     def _sum(self, taps: Sequence[tuple[ArithExpr, ArithExpr]]) -> ArithExpr:
         total = taps[0][0] * taps[0][1]
         for x, w in taps[1:]:
-            if self.style == "chained":
+            if self.style is MultiplyAdd.CHAINED:
                 total = call_intrinsic("vmla_f32", [total, x, w], FLOAT32)
             else:
                 total = total + x * w
         return total
 
 
-def _build(style: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(style: MultiplyAdd, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weights_of(op)
     by_channel = kernel if op.op == "conv2d" else np.moveaxis(kernel, 3, 0)
     channels = len(by_channel)
@@ -172,16 +172,15 @@ def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
                 row.strip(b, outputs, strip * len(outputs))
 
 
-_STYLES: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
 SCHEDULES = tuple(
     Schedule(
-        f"fpu.depthwise.{style}",
+        f"fpu.depthwise.{style.value}",
         op,
         STYLE_FEATURES[style],
         _configs,
         partial(_build, style),
         disable_scheduling=True,
     )
-    for style in _STYLES
+    for style in MultiplyAdd
     for op in ("depthwise_conv2d", "conv2d")
 )

@@ -1,15 +1,15 @@
-"""float32 GEMM micro-kernels: in the registers of an FPU, or for cores without one."""
+"""float32 GEMM micro-kernels as intrinsics: kernels/vfp/gemm.py, or without an FPU."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
-from typing import Literal
+from textwrap import indent
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.text_sections import read_sections
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -19,116 +19,36 @@ from firmwright.ir.tir.intrinsic import (
     pointers,
     read_intrinsics,
 )
+from firmwright.kernels.counted_loops import count_executed
+from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
+from firmwright.kernels.isa.vfp import vmla_f32
+from firmwright.kernels.portable import portable_text
+from firmwright.kernels.program import Program
+from firmwright.kernels.register_files import vfp_file
+from firmwright.kernels.statement import statement_text
+from firmwright.kernels.vfp.gemm import (
+    STEPS_PER_ITERATION,
+    FpuTile,
+    MultiplyAdd,
+    RowShape,
+    copy_words,
+    fpu_gemm,
+)
 from firmwright.ops.requantize import apply_activation
-from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 _C = read_sections(__file__)
 
-# A micro-kernel multiplies `lanes` output channels by the windows of `pixels` adjacent
-# pixels: sum[p, l] = x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., in this order and
-# rounded after every product and sum, so the bits equal those of the default loops.
-# Multiple loads read the weights of a few elements, and the same elements of each pixel
-# in turn. A window is one run of elements, or several rows of them (`tall`).
-#
-# `separate` multiplies into a temporary and adds it a few instructions later, because a
-# result is available one cycle late. `chained` uses VMLA, which also rounds in between;
-# on the Cortex-M4 it takes three cycles where VMUL and VADD take two, so it requires
-# the feature `vmla`.
-#
-# The first element initializes the sums. A row is an unrolled rest, then a loop over
-# the other elements. Semantics: Armv7-M architecture reference manual.
-#
-# `soft` needs no FPU: an integer loop rounds as the compiler's float routines do, but
-# keeps the sum unpacked between the steps. It begins with 0 and computes one channel of
-# one column.
+# `None` as a style needs no FPU: an integer loop rounds as the compiler's float
+# routines do, but keeps the sum unpacked between the steps. It begins with 0 and
+# computes one channel of one column.
 
-MultiplyAddStyle = Literal["separate", "chained", "soft"]
+MultiplyAddStyle = MultiplyAdd | None
 STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
-    "separate": frozenset({"fpu"}),
-    "chained": frozenset({"fpu", "vmla"}),
-    "soft": frozenset({"mla"}),
+    MultiplyAdd.SEPARATE: frozenset({"fpu"}),
+    MultiplyAdd.CHAINED: frozenset({"fpu", "vmla"}),
+    None: frozenset({"mla"}),
 }
 """Features that micro-kernels of each style require."""
-STEPS_PER_ITERATION = 6
-_REGISTERS, _SUMS_MIN = 32, 8
-"""Registers, and of these at least for sums; the others belong to a micro-kernel."""
-_PRODUCTS_MIN, _PRODUCTS_MAX = 4, 8
-
-
-@dataclass(frozen=True, slots=True)
-class FpuTile:
-    """Channels and pixels of a micro-kernel; at most sixteen sums."""
-
-    lanes: int
-    pixels: int
-
-    @property
-    def sums(self) -> int:
-        return self.lanes * self.pixels
-
-    @property
-    def first_free(self) -> int:
-        """The first register that is not one of the sums, allocated by the compiler."""
-        return max(self.sums, _SUMS_MIN)
-
-    @property
-    def group(self) -> int:
-        """The number of elements that are loaded at once."""
-        room = _REGISTERS - self.first_free - _PRODUCTS_MIN
-        return min(4, room // (self.lanes + 1))
-
-
-@cache
-def element_steps(
-    tile: FpuTile, style: MultiplyAddStyle, count: int, *, starts: bool = False
-) -> Sequence[str]:
-    """Return the text for `count` elements; if it `starts`, the first sets the sums."""
-    lines = list[str]()
-    for start in range(0, count, tile.group):
-        size = min(tile.group, count - start)
-        w = _registers(tile.first_free, size * tile.lanes)
-        x = _registers(tile.first_free + len(w), size)
-        lines.append(_load("w", w))
-        for pixel in range(tile.pixels):
-            lines.append(_load(f"x{pixel}", x))
-            sums = [f"%[c{pixel * tile.lanes + lane}]" for lane in range(tile.lanes)]
-            triples: list[tuple[str, str, str]] = []
-            for n, weight in enumerate(w):
-                element, lane = divmod(n, tile.lanes)
-                triples.append((sums[lane], weight, x[element]))
-            fresh = tile.lanes if starts and start == 0 else 0
-            lines += _instruction_lines("vmul", triples[:fresh])
-            if style == "chained":
-                lines += _instruction_lines("vmla", triples[fresh:])
-            else:
-                free = _REGISTERS - tile.first_free - len(w) - len(x)
-                lines += _separate(triples[fresh:], min(free, _PRODUCTS_MAX))
-    return lines
-
-
-def _instruction_lines(
-    name: str, operands: Iterable[tuple[str, str, str]]
-) -> list[str]:
-    return [f"{name}.f32 {to}, {a}, {b}" for to, a, b in operands]
-
-
-def _separate(triples: Sequence[tuple[str, str, str]], room: int) -> list[str]:
-    lines = list[str]()
-    for start in range(0, len(triples), room):
-        batch = triples[start : start + room]
-        products = _registers(_REGISTERS - room, room)[::-1]
-        additions: list[tuple[str, str, str]] = []
-        for (total, a, b), register in zip(batch, products, strict=False):
-            lines += _instruction_lines("vmul", [(register, a, b)])
-            additions.append((total, total, register))
-        lines += _instruction_lines("vadd", additions)
-    return lines
-
-
-def _registers(first: int, count: int) -> list[str]:
-    return [f"s{first + place}" for place in range(count)]
-
-
 SOFT_TILE = FpuTile(1, 1)
 _SOFT_DOT = "soft_dot_f32"
 _SOFT_STEP = 44
@@ -140,55 +60,15 @@ _REST_TILES = tuple(FpuTile(*item) for item in product((1, 2, 3), (1, 2, 3, 4)))
 def microkernel_name(
     style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool = False
 ) -> str:
-    if style == "soft":
+    if style is None:
         return _SOFT_DOT
     rounds, rest = divmod(steps - 1, STEPS_PER_ITERATION)
     shape = "tall_" if tall else "deep_" if rounds else ""
-    return f"{style}_f32_{tile.lanes}x{tile.pixels}_{shape}{rest}"
+    return f"{style.value}_f32_{tile.lanes}x{tile.pixels}_{shape}{rest}"
 
 
 def schedule_name(style: MultiplyAddStyle, op: str) -> str:
-    return f"soft_float.{op}" if style == "soft" else f"fpu.{op}.{style}"
-
-
-def _load(pointer: str, group: Sequence[str]) -> str:
-    ends = dict.fromkeys((group[0], group[-1]))  # one name for a group of one
-    return f"vldmia %[{pointer}]!, {{{'-'.join(ends)}}}"
-
-
-def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> str:
-    others = range(1, tile.pixels)
-    rounds, rest = divmod(steps - 1, STEPS_PER_ITERATION)
-    counted = [f"const float *x{n};" for n in others] or ["(void)pitch;"]
-    lines = [f"add %[x{n}], %[x{n - 1}], %[pitch]" for n in others]
-    lines += element_steps(tile, style, 1 + rest, starts=True)
-    outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
-    outputs += ['[w] "+r"(w)', '[x0] "+r"(x)']
-    outputs += [f'[x{n}] "=&r"(x{n})' for n in others]
-    inputs = ['[pitch] "rI"(4 * pitch)'] if others else []
-    if tall:
-        lines += ["b 3f", "2:"]
-        lines += [f"add %[x{n}], %[jump]" for n in range(tile.pixels)]
-        lines += [*element_steps(tile, style, 1 + rest), "3:"]
-    if rounds:
-        lines += ["mov %[rounds], %[turns]", "1:"]
-        lines += element_steps(tile, style, STEPS_PER_ITERATION)
-        lines += ["subs %[rounds], #1", "bne 1b"]
-        outputs.append('[rounds] "=&r"(rounds)')
-        inputs.append(f'[turns] "rI"((steps - 1) / {STEPS_PER_ITERATION})')
-    if tall:
-        lines += ["subs %[rows], #1", "bne 2b"]
-        outputs.append('[rows] "+r"(rows)')
-        inputs.append('[jump] "rI"(4 * jump)')
-    registers = _registers(tile.first_free, _REGISTERS - tile.first_free)
-    clobbers = [f'"{register}"' for register in registers]
-    clobbers += ['"cc"', '"memory"']
-    text = ["int32_t rounds;" if rounds else "(void)steps;", *counted]
-    text += ["__asm__ volatile(", *string_lines(lines)]
-    text += wrap_assembly("    : ", outputs)
-    text += wrap_assembly("    : ", inputs)
-    text += wrap_assembly("    : ", clobbers, ");")
-    return "\n".join(text)
+    return f"fpu.{op}.{style.value}" if style else f"soft_float.{op}"
 
 
 def _meaning(
@@ -219,56 +99,71 @@ def _meaning(
     return tuple(sums[i // tile.lanes, i % tile.lanes] for i in range(tile.sums))
 
 
-def _instructions(
-    style: MultiplyAddStyle, tile: FpuTile, args: Sequence[int], *, tall: bool
-) -> int:
-    rounds, rest = divmod(args[2] - 1, STEPS_PER_ITERATION)
-    first = len(element_steps(tile, style, 1 + rest, starts=True))
-    again = len(element_steps(tile, style, 1 + rest)) + tile.pixels
-    loop = len(element_steps(tile, style, STEPS_PER_ITERATION)) + 2
-    rows = args[4] if tall else 1
-    total = tile.pixels - 1 + first + (rows - 1) * again + rows * rounds * loop
-    return total + rows * ((rounds > 0) + 2 * tall) + tall
+def _program(style: MultiplyAdd, tile: FpuTile, steps: int, *, tall: bool) -> Program:
+    name = microkernel_name(style, tile, steps, tall=tall)
+    rounds, rest = divmod(steps - 1, STEPS_PER_ITERATION)
+    count = f"(steps - 1) / {STEPS_PER_ITERATION}" if rounds else ""
+    row = RowShape(rest, STEPS_PER_ITERATION, count, tall)
+    return fpu_gemm(name, style, tile, row)
 
 
-def _block(
-    style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool
-) -> Intrinsic:
-    count = partial(_instructions, style, tile, tall=tall)
+def _portable(tile: FpuTile, *, tall: bool) -> str:
+    """Return the C of a micro-kernel that reads one element after the other."""
+    row = RowShape(0, 1, "steps - 1", tall)
+    program = fpu_gemm("portable", MultiplyAdd.CHAINED, tile, row, group=1)
+    return portable_text(program)
+
+
+def _with_unused(names: Sequence[str], text: str) -> str:
+    """Return C statements that also mention those of `names` that are not used."""
+    used = set(re.findall(r"\w+", text))
+    lines = [f"(void){name};" for name in names if name not in used]
+    return "\n".join([*lines, text])
+
+
+def _instructions(program: Program, args: Sequence[int]) -> int:
+    rounds = (args[2] - 1) // STEPS_PER_ITERATION
+    return count_executed(program, {"rounds": rounds, "rows": (*args, 1)[4]})
+
+
+def _block(style: MultiplyAdd, tile: FpuTile, steps: int, *, tall: bool) -> Intrinsic:
+    program = _program(style, tile, steps, tall=tall)
     numbers = ["steps", "pitch"]
     if tall:
         numbers += ["rows", "jump"]
-    sums = [f"c{i}" for i in range(tile.sums)]
-    results = [f"{name} = sums[{i}];" for i, name in enumerate(sums)]
-    portable = fill_text(
-        _C["portable"],
-        sums=tile.sums,
-        lanes=tile.lanes,
-        pixels=tile.pixels,
-        rows="rows" if tall else 1,
-        row="(steps + jump)" if tall else "steps",
-        results="\n".join(results),
-    )
+    sums = [value.name for value in program.registers]
+    count = partial(_instructions, program)
+    text = statement_text(program, tile.file)
     return Intrinsic(
-        name=microkernel_name(style, tile, steps, tall=tall),
+        name=program.name,
         operands=(
             *pointers(FLOAT32, w=0, x=0),
             *inputs(INT32, *numbers),
             *(Operand(name, "out", FLOAT32) for name in sums),
         ),
         meaning=partial(_meaning, tile),
-        portable=portable,
+        portable=_with_unused(numbers, _portable(tile, tall=tall)),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
-        text={"gnu": _text(style, tile, steps, tall=tall)},
+        text={"gnu": _with_unused(numbers, text)},
         instructions=count((0, 0, steps, 0, 1, 0)),
         count=count,
     )
 
 
-def _vmla(total: Array, a: Array, b: Array) -> Array:
-    product = np.asarray(a, np.float32) * np.asarray(b, np.float32)
-    return np.asarray(total, np.float32) + product
+_COPIED = (16, 8, 4, 2)
+"""Words that are copied at once; all other counts are a sum of these, and of one."""
+
+
+def _copy_text() -> str:
+    lines = []
+    for count in _COPIED:
+        statement = statement_text(copy_words(count), vfp_file(16))
+        condition = f"if (count & {count})"
+        if count == _COPIED[0]:
+            condition = f"for (int32_t left = count; left >= {count}; left -= {count})"
+        lines += [f"{condition} {{", indent(statement, "    "), "}"]
+    return "\n".join([*lines, "if (count & 1) {", "    *y = *x;", "}"])
 
 
 COPY_F32 = Intrinsic(
@@ -282,7 +177,7 @@ COPY_F32 = Intrinsic(
     portable="for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i];\n}",
     doc="Copies `count` words that do not overlap.",
     requires="fpu",
-    text={"gnu": _C["copy"]},
+    text={"gnu": _copy_text()},
     count=lambda args: args[2] // 8 + 2,
 )
 
@@ -316,16 +211,18 @@ def activated(value: ArithExpr, activation: str) -> ArithExpr:
 INTRINSICS = (
     COPY_F32,
     _SOFT,
+    instruction_intrinsic(vmla_f32, "fpu"),
     *read_intrinsics(
-        __file__, {_RELU: lambda x: np.maximum(x, np.float32(0)), "vmla_f32": _vmla}
+        __file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}
     ).values(),
 )
 
 
 def _makers() -> Iterator[tuple[str, Callable[[], Intrinsic]]]:
-    styles: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
     steps_of_kinds = range(1, 2 * STEPS_PER_ITERATION + 1)
-    for style, tile, steps in product(styles, FPU_TILES + _REST_TILES, steps_of_kinds):
+    for style, tile, steps in product(
+        MultiplyAdd, FPU_TILES + _REST_TILES, steps_of_kinds
+    ):
         is_looped = tile.pixels > 1 and steps > STEPS_PER_ITERATION
         kinds = (False, True) if is_looped else (False,)
         for tall in kinds:

@@ -1,0 +1,163 @@
+"""Programs as inline assembly: one statement, with loops inside it.
+
+Pointers and counters are operands, which the instructions change. Temporaries have
+registers by name, which are clobbered; the compiler chooses those of named registers.
+
+A loop counts down. If its first iteration begins differently, it jumps over the
+beginning of the others:
+
+        mov  counter, count
+        (first)
+        b    3f
+    2:  (others)
+    3:  (body)
+        subs counter, #1
+        bne  2b
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from firmwright.base.errors import InternalError
+from firmwright.kernels.assembly import CONSTRAINTS, string_lines
+from firmwright.kernels.assembly_text import AssemblyText
+from firmwright.kernels.counted_loops import counted_loops, moves
+from firmwright.kernels.program import (
+    Beginning,
+    CountedLoop,
+    Loop,
+    Move,
+    Node,
+    Pointer,
+    Program,
+    Repeat,
+    Step,
+    steps,
+)
+from firmwright.kernels.register_files import RegisterFile
+
+_LINE_COLUMNS = 92
+
+
+def statement_text(program: Program, file: RegisterFile) -> str:
+    """Return a statement in C of the operands of a program.
+
+    It clobbers registers of `file`, whose names are adjacent if the registers are.
+    """
+    assembly = AssemblyText(program, file)
+    lines = _Lines(assembly)
+    lines.add(program.body)
+    loops = list(counted_loops(program.body))
+    counters = [loop.counter for loop in loops if loop.has_own_counter]
+    locals_ = _local_pointers(program)
+    text = [f"int32_t {counter};" for counter in counters]
+    text += [f"{pointer.declaration};" for pointer in locals_]
+    text += ["__asm__ volatile(", *lines.lines]
+    text += _wrap("    : ", _outputs(program, loops, locals_))
+    text += _wrap("    : ", _inputs(program, loops))
+    clobbers = [f'"{name}"' for name in assembly.temporaries]
+    clobbers += ['"cc"'] * bool(loops) + ['"memory"']
+    text += _wrap("    : ", clobbers, ");")
+    return "\n".join(text)
+
+
+def _wrap(head: str, items: Sequence[str], end: str = "") -> list[str]:
+    """Return lines of limited length: `head`, the items and commas, and `end`."""
+    lines, line = [], head
+    for index, item in enumerate(items):
+        part = item + ("," if index < len(items) - 1 else end)
+        if len(line) + len(part) > _LINE_COLUMNS:
+            lines.append(line.rstrip())
+            line = " " * len(head)
+        line += part + " "
+    return [*lines, line.rstrip()]
+
+
+def _local_pointers(program: Program) -> list[Pointer]:
+    """Return the pointers that are no operands, but set by the program."""
+    found = [move.pointer for move in moves(program.body)]
+    return [each for each in dict.fromkeys(found) if each not in program.pointers]
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of assembly, with a label for each place of a jump."""
+
+    assembly: AssemblyText
+    lines: list[str] = field(default_factory=list)
+    labels: int = 0
+
+    def add(self, body: Sequence[Node]) -> None:
+        for node in body:
+            match node:
+                case Step():
+                    self._write(self.assembly.step(node))
+                case Move():
+                    self._write(_format_move(node))
+                case CountedLoop():
+                    self._add_loop(node)
+                case Beginning() | Repeat() | Loop():
+                    raise InternalError("a statement has no place for this block")
+
+    def _write(self, *operations: str) -> None:
+        self.lines += string_lines(operations)
+
+    def _add_loop(self, loop: CountedLoop) -> None:
+        if loop.has_own_counter:
+            self._write(f"mov %[{loop.counter}], %[{_count_name(loop)}]")
+        start, *others = loop.body
+        label = self.labels = self.labels + 1
+        if isinstance(start, Beginning):
+            self.labels += 1
+            self.add(start.first)
+            self._write(f"b {label + 1}f", f"{label}:")
+            self.add(start.others)
+            self._write(f"{label + 1}:")
+            self.add(others)
+        else:
+            self._write(f"{label}:")
+            self.add(loop.body)
+        self._write(f"subs %[{loop.counter}], #1", f"bne {label}b")
+
+
+def _format_move(move: Move) -> str:
+    to, base = f"%[{move.pointer.name}]", f"%[{move.base.name}]"
+    return f"add {to}, {base}, %[{move.distance}]"
+
+
+def _count_name(loop: CountedLoop) -> str:
+    return f"all_{loop.counter}"
+
+
+def _outputs(
+    program: Program, loops: Sequence[CountedLoop], locals_: Sequence[Pointer]
+) -> list[str]:
+    written = program.written
+    results = {item for step in steps(program.body) for item in step.results}
+    outputs = []
+    for value in program.registers:
+        if value in results:
+            access = "=" if value.name in written else "+"
+            kind = CONSTRAINTS[value.place.kind]
+            outputs.append(f'[{value.name}] "{access}&{kind}"({value.name})')
+    changed = [(item.name, "+") for item in program.pointers]
+    changed += [(item.name, "=") for item in locals_]
+    changed += [(loop.counter, "=" if loop.has_own_counter else "+") for loop in loops]
+    outputs += [f'[{name}] "{access}&r"({name})' for name, access in changed]
+    return outputs
+
+
+def _inputs(program: Program, loops: Sequence[CountedLoop]) -> list[str]:
+    results = {item for step in steps(program.body) for item in step.results}
+    inputs = []
+    for value in program.registers:
+        if value not in results:
+            kind = CONSTRAINTS[value.place.kind]
+            inputs.append(f'[{value.name}] "{kind}"({value.name})')
+    for move in moves(program.body):
+        size = move.pointer.dtype.size_bytes
+        inputs.append(f'[{move.distance}] "rI"({size} * {move.distance})')
+    for loop in loops:
+        if loop.has_own_counter:
+            inputs.append(f'[{_count_name(loop)}] "rI"({loop.count})')
+    return list(dict.fromkeys(inputs))

@@ -1,0 +1,1 @@
+"""Micro-kernels of the FPU as programs."""
