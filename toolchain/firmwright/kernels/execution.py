@@ -121,11 +121,11 @@ class _Execution(Generic[T]):
                 case Value():
                     operands.append(self._register(given, step))
                 case Lane(group, index):
-                    place = index.stride * repetition + index.offset
-                    operands.append((self._register(group, step)[place],))
+                    lane = index.stride * repetition + index.offset
+                    operands.append((self._register(group, step)[lane],))
                 case Address():
-                    elements = self._place(given, repetition, step)
-                    operands.append(self.state.memory[given.pointer.name][elements])
+                    place = self._place(given, repetition, step)
+                    operands.append(self.state.memory[given.pointer.name][place])
                 case int():
                     operands.append(given)
         results = self.evaluate(step.instr, operands)

@@ -100,15 +100,30 @@ class _Printer:
         self, index: str, count: str, body: Sequence[Node], names: _Names
     ) -> list[str]:
         start, *others = body
-        lines = [f"for (int32_t {index} = 0; {index} < {count}; ++{index}) {{"]
         if isinstance(start, Beginning):
-            lines.append(f"    if ({index} == 0) {{")
-            lines += _indent(2, self.block(start.first, names.inside()))
-            lines.append("    } else {")
-            lines += _indent(2, self.block(start.others, names.inside()))
-            lines.append("    }")
-            body = others
-        return [*lines, *_indent(1, self.block(body, names.inside())), "}"]
+            return self._loop_from(start, index, count, others, names)
+        head = f"for (int32_t {index} = 0; {index} < {count}; ++{index}) {{"
+        return [head, *_indent(self.block(body, names.inside())), "}"]
+
+    def _loop_from(
+        self,
+        start: Beginning,
+        index: str,
+        count: str,
+        body: Sequence[Node],
+        names: _Names,
+    ) -> list[str]:
+        """Return the first beginning, and a loop that ends before another one."""
+        lines = self.block(start.first, names)
+        inner = self.block(body, names.inside())
+        inner += [f"if ({index} == {count}) {{", "    break;", "}"]
+        inner += self.block(start.others, names.inside())
+        return [
+            *lines,
+            f"for (int32_t {index} = 1;; ++{index}) {{",
+            *_indent(inner),
+            "}",
+        ]
 
     def _move(self, move: Move) -> str:
         pointer, base = move.pointer, move.base
@@ -121,8 +136,8 @@ class _Printer:
         return f"{name} = {base.name} + {move.distance};"
 
 
-def _indent(levels: int, lines: Iterable[str]) -> list[str]:
-    return ["    " * levels + line for line in lines]
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _step(step: Step, names: _Names) -> list[str]:

@@ -101,7 +101,8 @@ RV32_FILE = RegisterFile(
 )
 
 
-def vfp_file(first: int) -> RegisterFile:
-    """Return the registers of the FPU from `first` on; compilers have the others."""
-    names = tuple(f"s{number}" for number in range(first, 32))
+def vfp_file(first: int, count: int | None = None) -> RegisterFile:
+    """Return registers of the FPU from `first` on; compilers have the others."""
+    every = tuple(f"s{number}" for number in range(32))
+    names = every[first : None if count is None else first + count]
     return RegisterFile({RegisterClass.FLOAT: names}, Placement.TEMPORARIES, LoopEnd())

@@ -42,7 +42,8 @@ _LINE_COLUMNS = 92
 def statement_text(program: Program, file: RegisterFile) -> str:
     """Return a statement in C of the operands of a program.
 
-    It clobbers registers of `file`, whose names are adjacent if the registers are.
+    It clobbers all registers of `file`, so that compilers choose the same sums for
+    programs that use fewer.
     """
     assembly = AssemblyText(program, file)
     lines = _Lines(assembly)
@@ -55,7 +56,7 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     text += ["__asm__ volatile(", *lines.lines]
     text += _wrap("    : ", _outputs(program, loops, locals_))
     text += _wrap("    : ", _inputs(program, loops))
-    clobbers = [f'"{name}"' for name in assembly.temporaries]
+    clobbers = [f'"{name}"' for names in file.registers.values() for name in names]
     clobbers += ['"cc"'] * bool(loops) + ['"memory"']
     text += _wrap("    : ", clobbers, ");")
     return "\n".join(text)

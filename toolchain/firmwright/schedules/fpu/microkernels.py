@@ -71,7 +71,7 @@ def schedule_name(style: MultiplyAddStyle, op: str) -> str:
     return f"fpu.{op}.{style.value}" if style else f"soft_float.{op}"
 
 
-def _meaning(
+def sums_of_products(
     tile: FpuTile,
     w: Array,
     x: Array,
@@ -141,7 +141,7 @@ def _block(style: MultiplyAdd, tile: FpuTile, steps: int, *, tall: bool) -> Intr
             *inputs(INT32, *numbers),
             *(Operand(name, "out", FLOAT32) for name in sums),
         ),
-        meaning=partial(_meaning, tile),
+        meaning=partial(sums_of_products, tile),
         portable=_with_unused(numbers, _portable(tile, tall=tall)),
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
@@ -158,7 +158,7 @@ _COPIED = (16, 8, 4, 2)
 def _copy_text() -> str:
     lines = []
     for count in _COPIED:
-        statement = statement_text(copy_words(count), vfp_file(16))
+        statement = statement_text(copy_words(count), vfp_file(16, count))
         condition = f"if (count & {count})"
         if count == _COPIED[0]:
             condition = f"for (int32_t left = count; left >= {count}; left -= {count})"
@@ -189,7 +189,7 @@ _SOFT = Intrinsic(
         Operand("c0", "out", FLOAT32),
     ),
     meaning=lambda w, x, steps, *_: (
-        _meaning(SOFT_TILE, w, x, steps, 0)[0] + np.float32(0)
+        sums_of_products(SOFT_TILE, w, x, steps, 0)[0] + np.float32(0)
     ),
     portable=_C["soft_dot"],
     doc="The sum of products of one channel and one column.",
