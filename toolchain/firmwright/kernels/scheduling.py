@@ -20,7 +20,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
-from firmwright.kernels.program import Address, Argument, Pointer, Step, Value
+from firmwright.kernels.program import Address, Argument, Lane, Pointer, Step, Value
 from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.cycle_model import repeated_cycles
 from firmwright.targets.disassembly import Instruction, decode_instruction
@@ -107,7 +107,8 @@ def _conflict(one: Address, other: Address, later: Step, earlier: Step) -> bool:
 
 
 def _values(given: Sequence[Argument]) -> set[Value]:
-    return {item for item in given if isinstance(item, Value)}
+    values = (item.group if isinstance(item, Lane) else item for item in given)
+    return {item for item in values if isinstance(item, Value)}
 
 
 def _addresses(step: Step) -> list[Address]:
@@ -144,6 +145,9 @@ def _argument_text(
             if place.kind is RegisterClass.FLOAT and place.lanes > 1:
                 return f"{letter}{first}-{letter}{first + place.lanes - 1}"
             return f"{letter}{first}"
+        case Lane(group, index):
+            first = numbers.setdefault(group, _SPACED * (len(numbers) + 1))
+            return f"{_LETTERS.get(group.place.kind, letter)}{first + index.offset}"
         case Address(pointer):
             base = (
                 f"{letter}{numbers.setdefault(pointer, _SPACED * (len(numbers) + 1))}"
