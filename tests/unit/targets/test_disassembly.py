@@ -177,6 +177,8 @@ def test_operands_have_stages():
     shifted = read("10:\tea4f 0000 \tadd.w\tr0, r1, r2, lsl #3")
     assert (shifted.reads, shifted.early) == sets("r1 r2", "r2")
     assert read("18:\tfb23 4105 \tsmlad\tr1, r3, r5, r4").late == {"r4"}
+    assert read("18:\tfbc2 0103 \tsmlal\tr0, r1, r2, r3").late == {"r0", "r1"}
+    assert read("18:\tfb80 0102 \tsmull\tr0, r1, r0, r2").late == set()
     assert read("38:\tf802 3f01 \tstrb.w\tr3, [r2, #1]!").base == {"r2"}
     assert read("30:\td1ec      \tbne.n\t1ca2 <loop+0x8>").target == 0x1CA2
     assert read("38:\tf00f c023 \tle\tlr, 0x4 <loop>").target == 4

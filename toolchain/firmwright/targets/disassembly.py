@@ -88,7 +88,6 @@ _LATE: Final = {
     "store": slice(None),
     "vector_store": slice(None),
     "multiply_add": slice(3, None),
-    "multiply_long": slice(2),
     "float_multiply_add": slice(1),
 }
 _EARLY: Final = re.compile(r"[us]bfx|rev|rbit|[us]xta|pkh|bfi")
@@ -170,11 +169,18 @@ def _decode(
         address,
         base,
         early=frozenset(names[-1:] if is_early else ()),
-        late=frozenset(names[_LATE.get(kind, slice(0))]),
+        late=frozenset(names[_late_names(kind, name)]),
         variant=variant,
         target=int(target[1], 16) if target else 0,
         text=text,
     )
+
+
+def _late_names(kind: InstructionKind, name: str) -> slice:
+    """Return which registers are read late; SMULL has sums that it does not read."""
+    if kind == "multiply_long":
+        return slice(2 if _ACCUMULATES.match(name) else 0)
+    return _LATE.get(kind, slice(0))
 
 
 def _variant(kind: InstructionKind, text: str) -> str:
