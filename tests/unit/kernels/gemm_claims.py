@@ -75,9 +75,10 @@ def accumulators(packing: PairPacking | None, sums: Table) -> list[z3.BitVecRef]
     return held
 
 
-def sums_after(tile: GemmTile, sums: Table, weights: Table, columns: Table) -> Table:
+def sums_after(
+    sums: Table, weights: Table, columns: Table, *, is_fresh: bool = False
+) -> Table:
     """Return the specification: plain sums of products."""
-    is_fresh = tile.packing is Packing.FRESH
     return [
         [
             sum(map(mul, channel, column), 0 if is_fresh else start)
@@ -114,7 +115,8 @@ def gemm_claim(
         forms.append(all_on_terms(packing.elements, even, odd)[-1] if packing else odd)
         if packing and are_obligations_met:
             assumptions.append(on_terms(packing.weights_fit, even, odd))
-    after = sums_after(tile, sums, weights, columns)
+    is_fresh = tile.packing is Packing.FRESH
+    after = sums_after(sums, weights, columns, is_fresh=is_fresh)
     names = [value.name for value in program.registers]
     words = [weight_words(packing, weights, word) for word in order or right]
     return Claim(
