@@ -90,6 +90,22 @@ def test_a_wrong_advance_is_found(tmp_path: Path) -> None:
     assert int(semantics) == int(machine) + 4
 
 
+def test_a_result_that_destroys_an_operand_is_found(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("mov {d}, #0\n\tadd {d}, {d}, {a}")
+    def stated(a: Int) -> Int:
+        return a
+
+    @table.instruction("mov {d}, #0; add {d}, {d}, {a}")
+    def hidden(a: Int) -> Int:
+        return a
+
+    wrong = wrong_instructions(CORES["cortex-m3"], table, tmp_path)
+    assert list(wrong) == ["hidden"]
+    assert "add lr, lr, lr" in wrong["hidden"]
+
+
 @pytest.mark.parametrize("core", ["cortex-m3", "cortex-m33"])
 def test_a_wrong_register_class_is_found(core: str, tmp_path: Path) -> None:
     table = InstructionSet("planted", frozenset())

@@ -7,7 +7,7 @@ four bytes after them that must stay, and then the base register of the access.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -309,7 +309,10 @@ def _bits_of_predicate(lanes: Sequence[Array]) -> Array:
 
 
 def trials_of(instr: Instr, core: Core) -> list[Trial]:
-    """Return trials in which each operand is at both ends of its registers."""
+    """Return trials in which each operand is at both ends of its registers.
+
+    In further ones the first result is in the register of an operand.
+    """
     numbers = [
         (immediates, address)
         for immediates in immediates_of(instr)
@@ -332,7 +335,27 @@ def trials_of(instr: Instr, core: Core) -> list[Trial]:
             )
         layout = layout_of(core.place_bytes)
         trials.append(Trial(layout, instr, registers, immediates, address))
-    return trials
+    return [*trials, *_overlapping(trials[0])]
+
+
+def _overlapping(trial: Trial) -> Iterator[Trial]:
+    """Yield the trial with its first result in the register of an operand."""
+    instr, address = trial.instr, trial.address
+    result = instr.results[0]
+    is_advancing = address is not None and bool(address.advance)
+    if instr.has_early_results or is_advancing or result.name in instr.updated:
+        return
+    needs = _needed_registers(instr)
+    if result.name not in needs:
+        return
+    others = {trial.registers[other.name] for other in instr.results[1:]}
+    for operand in instr.operands:
+        place = needs.get(operand.name)
+        if place is None or place.kind is not needs[result.name].kind:
+            continue
+        register = trial.registers[operand.name]
+        if register not in others:
+            yield replace(trial, registers={**trial.registers, result.name: register})
 
 
 def _some(values: Sequence[int]) -> list[int]:

@@ -217,8 +217,19 @@ class Instr:
 
     @property
     def is_sequence(self) -> bool:
-        """Whether it is several instructions: results must differ from operands."""
+        """Whether it is several instructions."""
         return "\n" in self.asm
+
+    @property
+    def has_early_results(self) -> bool:
+        """Whether results need other registers than operands, unless they update one.
+
+        They are written before all operands are read in a sequence. Gathers of Helium
+        exclude the register of the offsets.
+        """
+        memory = self.memory
+        is_gather = memory is not None and memory.form is AddressForm.LANES
+        return self.is_sequence or is_gather
 
     @property
     def is_predicated(self) -> bool:
