@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,27 +13,28 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.build.compiler_flags import WARNINGS
+from firmwright.codegen.c_names import ModelNames
+from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.scalar import (
     conv2d_fully_connected,
     depthwise_conv2d,
-    rv32_microkernels,
+    microkernels,
     swar_conv2d,
     thumb1_conv2d_fully_connected,
-    thumb2_microkernels,
 )
 from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets
-from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
-from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
+from firmwright.schedules.scalar.microkernels import MLA_FAMILY, RV32M_FAMILY
 
-BLOCKS = {
-    name: make()
-    for module in (thumb2_microkernels, rv32_microkernels)
-    for name, make in module.INTRINSIC_MAKERS.items()
+BLOCKS = {name: make() for name, make in microkernels.INTRINSIC_MAKERS.items()}
+THUMB1_BLOCKS = {
+    item.name: item
+    for item in thumb1_conv2d_fully_connected.INTRINSICS
+    if item.name.startswith("thumb1")
 }
-THUMB1_BLOCKS = {item.name: item for item in thumb1_conv2d_fully_connected.INTRINSICS}
 STEPS = 24
 """A multiple of every tested unroll factor."""
 PIXEL = 31
@@ -101,6 +104,32 @@ void run_{block.name}(int32_t *out)
 """
 
 
+def called_functions(blocks: Sequence[Intrinsic]) -> str:
+    """Return the instructions that portable C calls, as C functions."""
+    lines = []
+    for name in sorted({name for block in blocks for name in block.calls}):
+        item = INTRINSICS[name]
+        assert item.value is not None
+        assert item.result is not None
+        params = [f"{item.dtype.c_type} {item.name}" for item in item.operands]
+        printer = ExprPrinter(ModelNames("m"), INTRINSICS, UsedHelpers())
+        printer.variables = {operand.name: operand.name for operand in item.operands}
+        text = printer.as_type(item.value, item.result).text
+        head = f"static inline {item.result.c_type} m_{name}({', '.join(params)})"
+        lines.append(f"{head}\n{{\n    return {text};\n}}")
+    return "\n".join([*lines, ""])
+
+
+def portable(block: Intrinsic) -> str:
+    return re.sub(r"@(\w+)", r"m_\1", block.portable)
+
+
+def definitions(blocks: Sequence[Intrinsic]) -> str:
+    """Return the macros of the assembly, each once."""
+    texts = dict.fromkeys(text for block in blocks for text in block.definitions)
+    return "\n".join([*texts, ""])
+
+
 def compiled(compiler: list[str], source: str, folder: Path, *flags: str) -> Path:
     """Compile without warnings and return the result."""
     file, result = folder / "blocks.c", folder / "blocks"
@@ -136,8 +165,8 @@ def test_portable_c_matches_the_meaning_under_sanitizers(tmp_path: Path) -> None
         'printf("%ld ", (long)out[i]); puts("");\n'
         for b in chosen
     )
-    source = "#include <stdio.h>\n" + data()
-    source += "".join(function(b, b.portable) for b in chosen)
+    source = "#include <stdio.h>\n" + data() + called_functions(chosen)
+    source += "".join(function(b, portable(b)) for b in chosen)
     source += f"int main(void) {{ int32_t out[16]; int i;\n{calls}return 0; }}\n"
     flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = compiled(["gcc"], source, tmp_path, *flags)
@@ -167,7 +196,8 @@ def test_compilers_allocate_registers_for_every_microkernel(
     family: str, compiler: list[str], level: str, tmp_path: Path
 ) -> None:
     chosen = [block for name, block in BLOCKS.items() if name.startswith(family)]
-    source = data() + "".join(function(b, b.text["gnu"]) for b in chosen)
+    source = data() + definitions(chosen)
+    source += "".join(function(b, b.text["gnu"]) for b in chosen)
     assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
 
 
@@ -182,10 +212,11 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
     )
 
 
-def thumb1_source(text: str) -> str:
+def thumb1_source(text: str, before: str) -> str:
     """Return a micro-kernel and one call with extreme values."""
     return (
         data(("mla_bytes_2x4_1",))
+        + before
         + f"""
 void run(int32_t *sums);
 static inline __attribute__((always_inline)) void block(const uint8_t *w, const int8_t *x,
@@ -204,7 +235,9 @@ void run(int32_t *sums)
 @pytest.mark.host_c
 def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) -> None:
     block = THUMB1_BLOCKS["thumb1_8x1_3"]
-    source = "#include <stdio.h>\n" + thumb1_source(block.portable)
+    source = "#include <stdio.h>\n" + thumb1_source(
+        portable(block), called_functions([block])
+    )
     source += "int main(void) { int32_t sums[8]; run(sums);\n"
     source += (
         'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
@@ -225,7 +258,8 @@ def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) 
 def test_gcc_allocates_registers_for_thumb1_microkernels(
     name: str, level: str, tmp_path: Path
 ) -> None:
-    source = thumb1_source(THUMB1_BLOCKS[name].text["gnu"])
+    block = THUMB1_BLOCKS[name]
+    source = thumb1_source(block.text["gnu"], definitions([block]))
     compiler = ["arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"]
     assert compiled(compiler, source, tmp_path, level, "-ffreestanding", "-c").exists()
 

@@ -146,8 +146,12 @@ def body_text(forms: ProgramForms) -> str:
 
 def executed_instructions(forms: ProgramForms, repetitions: int) -> int:
     """Return the instructions of a micro-kernel whose loop has some repetitions."""
-    closing = AssemblyText(forms.wide, forms.file).closing()
-    return instruction_count(forms.wide, repetitions, len(closing))
+    return instruction_count(forms.wide, repetitions, len(loop_end(forms)))
+
+
+def loop_end(forms: ProgramForms) -> list[str]:
+    """Return the assembly that closes an iteration of the loop."""
+    return AssemblyText(forms.wide, forms.file).closing()
 
 
 def _blocks(program: Program) -> list[Repeat | Loop]:
@@ -194,7 +198,7 @@ def _macros(forms: ProgramForms, text: AssemblyText) -> Iterator[str]:
     """Yield the macros of the steps, and that of the statement."""
     for index, block in enumerate(_blocks(text.program)):
         body = block.body
-        if isinstance(block, Loop) and not text.file.loop_end.move:
+        if isinstance(block, Loop) and block.can_advance:
             body = advance_pointers(block)
         lines = string_lines(text.step(step) for step in body)
         yield define(f"{_step_macro(forms, index)}(i)", lines)

@@ -58,7 +58,7 @@ def run_program(
     """Return the state after `program`.
 
     `numbers` has the values of the counts of loops and of immediate operands. In loops
-    pointers advance, as they do in assembly.
+    pointers advance if they do so in assembly, too.
     """
     state: ProgramState[T] = ProgramState(
         {name: list(elements) for name, elements in memory.items()},
@@ -87,10 +87,10 @@ class _Execution(Generic[T]):
                         for step in steps:
                             self._step(step, repetition)
                 case Loop(count):
-                    advancing = advance_pointers(node)
-                    for _ in range(self.numbers[count]):
-                        for step in advancing:
-                            self._step(step, 0)
+                    steps = advance_pointers(node) if node.can_advance else node.body
+                    for repetition in range(self.numbers[count]):
+                        for step in steps:
+                            self._step(step, repetition)
                 case Move():
                     self._move(node)
                 case CountedLoop(_, counter, _, steps):

@@ -11,7 +11,7 @@ from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.isa.instruction import Instr, Register
 
 
-def instruction_intrinsic(instr: Instr, requires: str) -> Intrinsic:
+def instruction_intrinsic(instr: Instr, requires: str = "") -> Intrinsic:
     """Return an instruction on registers of one lane as a function of the same name.
 
     In C it is the assembly if the target has the feature `requires`, else the
@@ -33,7 +33,7 @@ def instruction_intrinsic(instr: Instr, requires: str) -> Intrinsic:
         doc=instr.doc.replace("Return ", "Returns ", 1),
         result=result.place.dtype,
         requires=requires,
-        text={"gnu": _assembly(instr)},
+        text={"gnu": _assembly(instr)} if requires else {},
         instructions=instr.asm.count("\n") + 1,
         value=lanes[0],
     )

@@ -9,8 +9,9 @@ intrinsic that has its name (`instruction_intrinsics.py`), such as
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from firmwright.base.dtypes import INT32, DType
 from firmwright.base.errors import InternalError
-from firmwright.kernels.isa.instruction import Instr
+from firmwright.kernels.isa.instruction import Instr, Memory, Operand, Register
 from firmwright.kernels.portable_exprs import is_written_out, operator_text
 from firmwright.kernels.program import (
     Address,
@@ -50,7 +51,7 @@ class _Names:
     A temporary that an instruction updates has one variable for each of its values.
     """
 
-    names: dict[tuple[Value, int], str] = field(default_factory=dict)
+    names: dict[tuple[Value, int], tuple[str, DType]] = field(default_factory=dict)
     locals: set[Value] = field(default_factory=set)
     count: int = 0
 
@@ -58,20 +59,25 @@ class _Names:
         """Return the names for a block inside, which begins with these."""
         return replace(self, names=dict(self.names))
 
-    def of(self, value: Value, lane: int = 0) -> str:
-        return value.name or self.names[value, lane]
+    def of(self, value: Value, dtype: DType, lane: int = 0) -> str:
+        """Return the C of a value as `dtype`."""
+        own = value.name, value.place.dtype
+        name, kind = own if value.name else self.names[value, lane]
+        return name if kind == dtype else f"({dtype.c_type}){name}"
 
-    def define(self, value: Value, lane: int = 0) -> str:
-        """Return the text that begins an assignment to `value`."""
-        c_type = value.place.dtype.c_type
+    def assign(self, value: Value, dtype: DType, text: str, lane: int = 0) -> str:
+        """Return an assignment to `value` of a C expression of `dtype`."""
+        kind = value.place.dtype
+        cast = f"({kind.c_type})" if value.name and kind != dtype else ""
         if value.is_operand or value in self.locals:
-            return value.name
+            return f"{value.name} = {cast}{text};"
         if value.is_local:
             self.locals.add(value)
-            return f"{c_type} {value.name}"
-        self.names[value, lane] = f"t{self.count}"
+            return f"{kind.c_type} {value.name} = {cast}{text};"
+        name = f"t{self.count}"
+        self.names[value, lane] = name, dtype
         self.count += 1
-        return f"const {c_type} {self.names[value, lane]}"
+        return f"const {dtype.c_type} {name} = {text};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +147,9 @@ def _indent(lines: Iterable[str]) -> list[str]:
 
 
 def _step(step: Step, names: _Names) -> list[str]:
-    instr = step.instr
-    if instr.memory is None:
-        words = [_argument(given, names) for given in step.operands]
-        (result,) = step.results
-        assert isinstance(result, Value)
-        text = f"@{instr.name}({', '.join(words)})"
-        if is_written_out(instr):
-            text = operator_text(instr, words)
-        return [f"{names.define(result)} = {text};"]
+    memory = step.instr.memory
+    if memory is None:
+        return [_calculation(step, names)]
     (address,) = (
         given for given in (*step.operands, *step.results) if isinstance(given, Address)
     )
@@ -159,12 +159,48 @@ def _step(step: Step, names: _Names) -> list[str]:
     for element, (value, lane) in enumerate(_lanes(values)):
         place = _element(address, element)
         if is_store:
-            lines.append(f"{place} = {names.of(value, lane)};")
+            lines.append(f"{place} = {_stored(address.pointer, value, lane, names)};")
         else:
-            lines.append(f"{names.define(value, lane)} = {place};")
+            lines.append(_loaded(address.pointer, memory, value, lane, place, names))
     if address.advance:
         lines.append(f"{address.pointer.name} += {address.advance};")
     return lines
+
+
+def _calculation(step: Step, names: _Names) -> str:
+    instr, (result,) = step.instr, step.results
+    assert isinstance(result, Value)
+    words = []
+    for operand, given in zip(instr.operands, step.operands, strict=True):
+        words.append(_argument(operand, given, names))
+    text = f"@{instr.name}({', '.join(words)})"
+    if is_written_out(instr):
+        text = operator_text(instr, words)
+    return names.assign(result, _register_type(instr.results[0]), text)
+
+
+def _loaded(
+    pointer: Pointer, memory: Memory, value: Value, lane: int, place: str, names: _Names
+) -> str:
+    """Return the assignment of an element; int32 holds those of narrow types."""
+    dtype = pointer.dtype
+    if dtype.size_bytes < INT32.size_bytes:
+        if dtype != memory.dtype:
+            place = f"({memory.dtype.c_type}){place}"
+        dtype = INT32
+    return names.assign(value, dtype, place, lane)
+
+
+def _stored(pointer: Pointer, value: Value, lane: int, names: _Names) -> str:
+    dtype = pointer.dtype
+    if dtype.size_bytes == INT32.size_bytes:
+        return names.of(value, dtype, lane)
+    return f"({dtype.c_type}){names.of(value, value.place.dtype, lane)}"
+
+
+def _register_type(operand: Operand) -> DType:
+    assert isinstance(operand.place, Register)
+    return operand.place.dtype
 
 
 def _lanes(values: Iterable[Argument]) -> Iterator[tuple[Value, int]]:
@@ -175,12 +211,12 @@ def _lanes(values: Iterable[Argument]) -> Iterator[tuple[Value, int]]:
             yield value, lane
 
 
-def _argument(given: Argument, names: _Names) -> str:
+def _argument(operand: Operand, given: Argument, names: _Names) -> str:
     match given:
         case Value():
-            return names.of(given)
+            return names.of(given, _register_type(operand))
         case Lane(group, Index(0, offset)):
-            return names.of(group, offset)
+            return names.of(group, _register_type(operand), offset)
         case int():
             return str(given)
     raise InternalError("portable C cannot name this operand")

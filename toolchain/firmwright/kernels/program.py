@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from firmwright.base.dtypes import INT32, UINT32, DType
+from firmwright.base.dtypes import INT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.kernels.isa.instruction import (
@@ -172,6 +172,12 @@ class Loop:
     body: tuple[Step, ...]
     until: Pointer | None
     limit: Value
+
+    @property
+    def can_advance(self) -> bool:
+        """Whether all accesses can advance their pointers; else others must do so."""
+        places = (step.instr.memory for step in self.body)
+        return all(place.can_advance for place in places if place)
 
     def pointers(self) -> dict[Pointer, int]:
         """Return the pointers of the body, with the elements of one repetition."""
@@ -423,5 +429,5 @@ def _check(instr: Instr, operands: Sequence[Argument]) -> None:
 
 
 def _are_alike(a: DType, b: DType) -> bool:
-    """Return whether a load or store of one type is also that of the other."""
-    return a == b or {a, b} == {INT32, UINT32}
+    """Return whether types of memory differ in nothing but their sign."""
+    return a == b or (a.size_bytes == b.size_bytes and not (a.is_float or b.is_float))

@@ -12,6 +12,7 @@ from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
+from firmwright.kernels import contract
 from firmwright.kernels.assembly import body_text, macro_definitions
 from firmwright.kernels.dsp.gemm import (
     BYTES_8X1,
@@ -64,37 +65,31 @@ def sums_of_products(
     Words `w` and `x` are [word, lanes]. This is what a program must compute: for each
     channel and pixel, the plain sum of products of unpacked weights and taps.
     """
-    words = np.asarray(w, np.uint32)
     columns = np.asarray(x, np.uint32)
     if tile.has_byte_column:
         columns = _widen_bytes(columns)
-    wide = 2 if tile.packing.words == 2 else 1
-    distance = tile.pairs * wide
-    totals: list[Array] = []
-    for pair in range(tile.pairs):
-        even, odd = _unpack(tile.packing, words[pair * wide :], distance)
-        for low_weight, high_weight in (even, odd):
-            for pixel in range(tile.pixels):
-                low, high = halves(columns[pixel :: tile.pixels], 16)
-                totals.append((low_weight * low + high_weight * high).sum(axis=0))
-    results: list[Array] = []
-    for start, total in zip(sums or (0,) * len(totals), totals, strict=True):
-        exact = np.asarray(start, np.int64) + total
-        results.append(exact.astype(np.uint32).astype(np.int32))
-    return tuple(results)
+    columns = columns.reshape(-1, tile.pixels, *columns.shape[1:])
+    words = np.asarray(w, np.uint32).reshape(len(columns), -1, *w.shape[1:])
+    channels: list[tuple[Array, Array]] = []
+    for first in range(0, words.shape[1], tile.packing.words):
+        channels += _unpack(tile.packing, words[:, first : first + tile.packing.words])
+    taps = halves(columns, 16)
+    weights = [np.stack(each, axis=1) for each in zip(*channels, strict=True)]
+    starts = sums or (0,) * len(ACCUMULATORS)
+    return contract.sums_of_products(
+        np.concatenate(weights), np.concatenate(taps), starts
+    )
 
 
-def _unpack(
-    packing: Packing, words: Array, distance: int
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _unpack(packing: Packing, words: Array) -> tuple[tuple[Array, Array], ...]:
     """Return the weights of the even and of the odd channel of a pair, two taps each.
 
-    Its words are `distance` apart.
+    Words are [step, word].
     """
-    first = words[::distance]
+    first = words[:, 0]
     match packing:
         case Packing.WIDE | Packing.FRESH:
-            return halves(first, 16), halves(words[1::distance], 16)
+            return halves(first, 16), halves(words[:, 1], 16)
         case Packing.PAIRED:
             return halves(first, 8), halves(first, 16)
         case Packing.BYTES:

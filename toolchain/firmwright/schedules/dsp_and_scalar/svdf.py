@@ -8,16 +8,16 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.scalar.gemm import ScalarMicrokernel
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
 from firmwright.schedules.scalar.microkernels import (
+    MLA_FAMILY,
+    RV32M_FAMILY,
     MicrokernelFamily,
-    ScalarMicrokernel,
 )
-from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
-from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.schedule_factories import for_inputs_of
 
 

@@ -13,6 +13,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, logical_and
+from firmwright.kernels.scalar.gemm import ScalarMicrokernel
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
@@ -29,11 +30,10 @@ from firmwright.schedules.epilogue import (
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.scalar.microkernels import (
+    MLA_FAMILY,
+    RV32M_FAMILY,
     MicrokernelFamily,
-    ScalarMicrokernel,
 )
-from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
-from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # With stride 1, a tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)]

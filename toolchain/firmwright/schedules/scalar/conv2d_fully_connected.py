@@ -26,9 +26,11 @@ from firmwright.schedules.scalar.gemm_kernel import (
     fits_address_offsets,
     plan_scalar_gemm,
 )
-from firmwright.schedules.scalar.microkernels import MicrokernelFamily
-from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
-from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
+from firmwright.schedules.scalar.microkernels import (
+    MLA_FAMILY,
+    RV32M_FAMILY,
+    MicrokernelFamily,
+)
 
 # A pointwise convolution multiplies directly from its input. Others first pack the
 # windows of a block of pixels as columns, with the zero point outside the input, so

@@ -9,13 +9,11 @@ from firmwright.base.dtypes import INT8, INT32, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.scalar.gemm import ScalarMicrokernel
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules import epilogue, skip_constant_channels
-from firmwright.schedules.scalar.microkernels import (
-    MicrokernelFamily,
-    ScalarMicrokernel,
-)
+from firmwright.schedules.scalar.microkernels import MicrokernelFamily
 
 # The input's zero point is folded into the bias, which is exact because padding holds
 # the zero point. Micro-kernels (microkernels.py) multiply a few weight rows by the

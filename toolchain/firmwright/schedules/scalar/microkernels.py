@@ -1,15 +1,13 @@
-"""GEMM micro-kernels with single multiplications: rows of weights times columns."""
+"""GEMM micro-kernels with single multiplications: kernels/scalar/gemm.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import INT32, Array
 from firmwright.base.rounding import divide_up
-from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
     IntrinsicMakers,
@@ -17,51 +15,26 @@ from firmwright.ir.tir.intrinsic import (
     immediates,
     pointers,
 )
-
-_C = read_sections(__file__)
-
-# `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and
-# leaves the R x P sums in registers. A step loads R + P values for R * P products. The
-# loop, unrolled by U steps, is part of the asm statement, so no compiler has to
-# allocate registers for it. Sums begin at `start[row]`. Weights are packed step by
-# step, the R rows of a step adjacent.
-#
-# In the layout `bytes`, elements are int8 and columns are contiguous, `pixel` elements
-# apart; in `tiles`, elements are int16 and the columns of one step are adjacent.
-#
-# Families differ in their assembly: `mla` for Armv7-M without the DSP extension
-# (thumb2_microkernels.py) and `rvm` for RV32IM (rv32_microkernels.py). Sums are exact
-# modulo 2^32.
-
-OperandLayout: TypeAlias = Literal["bytes", "tiles"]
+from firmwright.kernels.assembly import (
+    ProgramForms,
+    body_text,
+    executed_instructions,
+    loop_end,
+    macro_definitions,
+)
+from firmwright.kernels.contract import sums_of_products
+from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
+from firmwright.kernels.isa import thumb2
+from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.program import instruction_count
+from firmwright.kernels.scalar.gemm import (
+    OperandLayout,
+    ScalarMicrokernel,
+    mla_forms,
+    rvm_forms,
+)
 
 _STEPS_ARGUMENT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarMicrokernel:
-    """Layout, size and unroll factor of a micro-kernel."""
-
-    layout: OperandLayout
-    rows: int
-    pixels: int
-    unroll: int
-
-    @property
-    def sums(self) -> int:
-        return self.rows * self.pixels
-
-    @property
-    def dtype(self) -> DType:
-        return INT8 if self.layout == "bytes" else INT16
-
-    @property
-    def step(self) -> int:
-        """Return the distance in elements between two steps of a column."""
-        return 1 if self.layout == "bytes" else self.pixels
-
-    def place(self, row: int, pixel: int) -> int:
-        return row * self.pixels + pixel
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +42,7 @@ class MicrokernelFamily:
     """The micro-kernels of an instruction set.
 
     `shapes` are (layout, rows, pixels); `most_unrolled` bounds the unroll factor and
-    `reach` the address offset of a load in bytes. `text` returns the assembly,
-    `step_instructions` the instructions per step; each iteration takes
-    `loop_instructions` more.
+    `reach` the address offset of a load in bytes.
     """
 
     name: str
@@ -79,9 +50,7 @@ class MicrokernelFamily:
     shapes: tuple[tuple[OperandLayout, int, int], ...]
     most_unrolled: int
     reach: int
-    text: Callable[[ScalarMicrokernel], str]
-    step_instructions: Callable[[ScalarMicrokernel], int]
-    loop_instructions: int
+    forms: Callable[[ScalarMicrokernel], ProgramForms]
 
     @property
     def pixel_counts(self) -> list[int]:
@@ -105,58 +74,36 @@ class MicrokernelFamily:
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
         """Return the instructions per step for `outputs` rows in blocks of `rows`."""
         shape = ScalarMicrokernel("bytes", rows, pixels, 1)
-        return divide_up(outputs, rows) * self.step_instructions(shape)
+        step = instruction_count(self.forms(shape).wide) - shape.sums
+        return divide_up(outputs, rows) * step
 
 
-def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Array, ...]]:
-    """Return the numpy meaning, of operands [element, lane].
+def _meaning(
+    shape: ScalarMicrokernel,
+    w: Array,
+    x: Array,
+    start: Array,
+    pixel: int,
+    steps: int,
+    *_: Array,
+) -> tuple[Array, ...]:
+    """Return the sums; the initial values of the registers are ignored.
 
-    The initial values of the registers are ignored.
+    Operands are [element, lane].
     """
-
-    def run(
-        w: Array, x: Array, start: Array, pixel: int, steps: int, *_: Array
-    ) -> tuple[Array, ...]:
-        weights = np.asarray(w, np.int64)[: shape.rows * steps]
-        weights = weights.reshape(steps, shape.rows, *weights.shape[1:])
-        down = shape.step * np.arange(steps)[:, None]
-        columns = np.asarray(x, np.int64)[down + pixel * np.arange(shape.pixels)]
-        begin = np.asarray(start, np.int64)
-        results = []
-        for row in range(shape.rows):
-            for p in range(shape.pixels):
-                total = begin[row] + (weights[:, row] * columns[:, p]).sum(axis=0)
-                results.append(total.astype(np.uint32).astype(np.int32))
-        return tuple(results)
-
-    return run
-
-
-def sum_outputs(shape: ScalarMicrokernel) -> str:
-    """Return the asm outputs of the sums, four in a line."""
-    sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
-    lines = [", ".join(sums[first : first + 4]) for first in range(0, len(sums), 4)]
-    return ",\n      ".join(lines)
-
-
-def column_offsets(shape: ScalarMicrokernel) -> list[str]:
-    """Return the asm inputs that place the columns after the first, if any."""
-    if shape.layout != "bytes":
-        return []
-    return [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)]
+    weights = np.asarray(w)[: shape.rows * steps]
+    weights = weights.reshape(steps, shape.rows, *weights.shape[1:])
+    down = shape.step * np.arange(steps)[:, None]
+    columns = np.asarray(x)[down + pixel * np.arange(shape.pixels)]
+    starts = np.repeat(start[: shape.rows], shape.pixels, axis=0)
+    return sums_of_products(weights, columns, starts)
 
 
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
     rows, pixels = shape.rows, shape.pixels
-    results = [f"c{i} = sums[{i}];" for i in range(shape.sums)]
-    portable = fill_text(
-        _C["portable"],
-        count=shape.sums,
-        rows=rows,
-        pixels=pixels,
-        step=shape.step,
-        results="\n".join(results),
-    )
+    forms = family.forms(shape)
+    has_distance = shape.layout == "bytes" and pixels > 1
+    unused = "" if has_distance else "(void)pixel;\n"
     return Intrinsic(
         name=family.block(shape),
         operands=(
@@ -166,19 +113,21 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
             *immediates("pixel", "steps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(shape.sums)),
         ),
-        meaning=_meaning(shape),
-        portable=portable,
+        meaning=partial(_meaning, shape),
+        portable=unused + portable_text(forms.wide),
         doc=f"Products of {rows} rows with {pixels} columns of `steps` elements.",
         requires=family.requires,
-        text={"gnu": family.text(shape)},
-        count=lambda args: _executed(family, shape, args[_STEPS_ARGUMENT]),
+        text={"gnu": unused + body_text(forms)},
+        definitions=macro_definitions(forms),
+        instructions=executed_instructions(forms, shape.unroll),
+        count=lambda args: _count(forms, args[_STEPS_ARGUMENT]),
+        calls=tuple(instr.name for instr in called_instructions(forms.wide)),
     )
 
 
-def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -> int:
-    trips = steps // shape.unroll
-    each = family.step_instructions(shape) * shape.unroll + family.loop_instructions
-    return trips * each + shape.sums + family.loop_instructions
+def _count(forms: ProgramForms, steps: int) -> int:
+    """Return the instructions; to begin the loop takes as many as to close it."""
+    return executed_instructions(forms, steps) + len(loop_end(forms))
 
 
 def microkernel_makers(family: MicrokernelFamily) -> IntrinsicMakers:
@@ -188,3 +137,42 @@ def microkernel_makers(family: MicrokernelFamily) -> IntrinsicMakers:
             shape = ScalarMicrokernel(layout, rows, pixels, unroll)
             makers[family.block(shape)] = partial(make_microkernel, family, shape)
     return makers
+
+
+MLA_FAMILY = MicrokernelFamily(
+    "mla",
+    "mla",
+    shapes=(
+        ("bytes", 2, 4),
+        ("bytes", 2, 3),
+        ("bytes", 4, 2),
+        ("bytes", 8, 1),
+        ("bytes", 4, 1),
+        ("tiles", 2, 4),
+    ),
+    most_unrolled=8,
+    reach=4095,
+    forms=mla_forms,
+)
+RV32M_FAMILY = MicrokernelFamily(
+    "rvm",
+    "rvm",
+    shapes=(
+        ("bytes", 4, 4),
+        ("bytes", 4, 3),
+        ("bytes", 8, 2),
+        ("bytes", 16, 1),
+        ("bytes", 8, 1),
+        ("bytes", 4, 1),
+        ("tiles", 4, 4),
+    ),
+    most_unrolled=4,
+    reach=2047,
+    forms=rvm_forms,
+)
+
+INTRINSICS = (instruction_intrinsic(thumb2.mla),)
+INTRINSIC_MAKERS = {
+    **microkernel_makers(MLA_FAMILY),
+    **microkernel_makers(RV32M_FAMILY),
+}

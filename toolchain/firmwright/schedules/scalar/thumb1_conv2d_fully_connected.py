@@ -5,88 +5,44 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, Array
-from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.kernels.assembly import (
+    body_text,
+    executed_instructions,
+    macro_definitions,
+)
+from firmwright.kernels.contract import sums_of_products
+from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
+from firmwright.kernels.isa import thumb1
+from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.scalar.gemm import THUMB1_ROWS, thumb1_forms
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.scalar import gemm_kernel
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
 from firmwright.schedules.scalar.gemm_kernel import ScalarGemm
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
-_C = read_sections(__file__)
+# Micro-kernels multiply by weights that are stored with 128 added, and the caller
+# subtracts 128 (plus the weights' zero point) times the column's sum.
 
-# Only eight registers can be multiplied or addressed with. Two sums are in low
-# registers and six in high ones, which ADD can reach. MULS overwrites a factor, here
-# the weight. Byte loads with an immediate offset are unsigned, so weights are stored
-# with 128 added, and the caller subtracts 128 (plus the weights' zero point) times the
-# column's sum. A step is 26 instructions for 8 products. The statement uses named
-# registers and stores the sums to memory, since gcc has no registers left.
-
-ROWS = 8
+ROWS = THUMB1_ROWS
 WEIGHT_OFFSET = 128
 MAX_UNROLL = 4
-_SUMS = ("r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr")
-_LOW = 2
-"""Number of sums in low registers, the first ones."""
-_STEP_INSTRUCTIONS = 2 + 3 * ROWS
-_LOOP_INSTRUCTIONS = 4
-
-
-def _begin() -> list[str]:
-    lines = [f"ldr {name}, [r0, #{4 * row}]" for row, name in enumerate(_SUMS[:_LOW])]
-    for row, name in enumerate(_SUMS[_LOW:], _LOW):
-        lines += [f"ldr r1, [r0, #{4 * row}]", f"mov {name}, r1"]
-    return lines
-
-
-def _end() -> list[str]:
-    lines = [f"str {name}, [r7, #{4 * row}]" for row, name in enumerate(_SUMS[:_LOW])]
-    for row, name in enumerate(_SUMS[_LOW:], _LOW):
-        lines += [f"mov r1, {name}", f"str r1, [r7, #{4 * row}]"]
-    return lines
-
-
-def _step(step: int) -> list[str]:
-    lines = [f"ldrb r0, [r2, #{step}]", "sxtb r0, r0"]
-    for row, name in enumerate(_SUMS):
-        add = f"adds {name}, {name}, r1" if row < _LOW else f"add {name}, r1"
-        lines += [f"ldrb r1, [r3, #{ROWS * step + row}]", "muls r1, r0", add]
-    return lines
-
-
-def _quoted(lines: list[str]) -> str:
-    return "\n".join(string_lines(lines))
-
-
-def _text(unroll: int) -> str:
-    steps = [_quoted(_step(step)) for step in range(unroll)]
-    return fill_text(
-        _C["text"],
-        begin=_quoted(_begin()),
-        steps="\n".join(steps),
-        end=_quoted(_end()),
-        unroll=unroll,
-        w_bytes=ROWS * unroll,
-    )
 
 
 def _meaning(w: Array, x: Array, start: Array, _: Array, steps: int) -> Array:
-    weights = np.asarray(w, np.int64)[: ROWS * steps]
-    weights = weights.reshape(steps, ROWS, *weights.shape[1:])
-    columns = np.asarray(x, np.int64)[:steps, None]
-    sums = np.asarray(start, np.int64)[:ROWS] + (weights * columns).sum(axis=0)
-    result: Array = sums.astype(np.uint32).astype(np.int32)
-    return result
+    weights = np.asarray(w)[: ROWS * steps].reshape(steps, ROWS, *w.shape[1:])
+    columns = np.asarray(x)[:steps, None]
+    return np.stack(sums_of_products(weights, columns, start[:ROWS]))
 
 
 def unroll_factor(steps: int) -> int:
@@ -97,11 +53,6 @@ def microkernel_name(steps: int) -> str:
     return f"thumb1_8x1_{unroll_factor(steps)}"
 
 
-def _executed(unroll: int, steps: int) -> int:
-    each = _STEP_INSTRUCTIONS * unroll + _LOOP_INSTRUCTIONS
-    return len(_begin()) + len(_end()) + steps // unroll * each
-
-
 _DOC = (
     "Products of 8 rows of weights, each 128 too large, with a column of `steps` "
     "elements."
@@ -109,6 +60,7 @@ _DOC = (
 
 
 def _block(unroll: int) -> Intrinsic:
+    forms = thumb1_forms(unroll)
     return Intrinsic(
         name=f"thumb1_8x1_{unroll}",
         operands=(
@@ -119,15 +71,21 @@ def _block(unroll: int) -> Intrinsic:
             *immediates("steps"),
         ),
         meaning=_meaning,
-        portable=_C["portable"],
+        portable=portable_text(forms.wide),
         doc=_DOC,
         requires="thumb1",
-        text={"gnu": _text(unroll)},
-        count=lambda args: _executed(unroll, args[-1]),
+        text={"gnu": body_text(forms)},
+        definitions=macro_definitions(forms),
+        instructions=executed_instructions(forms, unroll),
+        count=lambda args: executed_instructions(forms, args[-1]),
+        calls=tuple(instr.name for instr in called_instructions(forms.wide)),
     )
 
 
-INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
+INTRINSICS = (
+    *map(_block, range(1, MAX_UNROLL + 1)),
+    instruction_intrinsic(thumb1.sxtb),
+)
 
 
 # The column of a pixel is the input itself for pointwise convolutions; otherwise it is

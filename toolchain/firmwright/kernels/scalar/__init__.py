@@ -1,0 +1,1 @@
+"""Micro-kernels of cores without SIMD."""

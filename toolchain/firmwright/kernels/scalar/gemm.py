@@ -1,0 +1,223 @@
+"""GEMM micro-kernels with single multiplications, as programs.
+
+`FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and
+leaves the R x P sums in registers. A step loads R + P values for R * P products. Sums
+begin at `start[row]`. Weights are packed step by step, the R rows of a step adjacent.
+
+In the layout `bytes`, elements are int8 and columns are contiguous, `pixel` elements
+apart; in `tiles`, elements are int16 and the columns of one step are adjacent. The loop
+over the steps, unrolled by U, is part of the program. Sums are exact modulo 2^32.
+
+Families differ in their instructions: `mla` of Armv7-M, `rvm` of RV32IM, and `thumb1`
+of Armv6-M, whose programs are below.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, DType
+from firmwright.kernels.assembly import ProgramForms
+from firmwright.kernels.isa import rv32, thumb1, thumb2
+from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.program import (
+    Distance,
+    Index,
+    Pointer,
+    Program,
+    ProgramBuilder,
+    Value,
+)
+from firmwright.kernels.register_files import RV32_FILE, THUMB1_FILE
+
+OperandLayout: TypeAlias = Literal["bytes", "tiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarMicrokernel:
+    """Layout, size and unroll factor of a micro-kernel."""
+
+    layout: OperandLayout
+    rows: int
+    pixels: int
+    unroll: int
+
+    @property
+    def sums(self) -> int:
+        return self.rows * self.pixels
+
+    @property
+    def dtype(self) -> DType:
+        return INT8 if self.layout == "bytes" else INT16
+
+    @property
+    def step(self) -> int:
+        """Return the distance in elements between two steps of a column."""
+        return 1 if self.layout == "bytes" else self.pixels
+
+    def place(self, row: int, pixel: int) -> int:
+        return row * self.pixels + pixel
+
+    def tap(self, step: Index, pixel: int) -> Index:
+        """Return where the element of a column is."""
+        if self.layout == "tiles":
+            return step * self.pixels + pixel
+        return step + Distance("pixel", pixel) if pixel else step
+
+
+class _Block:
+    """A program under construction: its operands, and its sums at their start."""
+
+    def __init__(
+        self, family: str, shape: ScalarMicrokernel, load: Instr, copy: Instr
+    ) -> None:
+        self.shape = shape
+        name = f"{family}_{shape.layout}_{shape.rows}x{shape.pixels}"
+        self.k = ProgramBuilder(name)
+        self.w = self.k.pointer("w", shape.dtype)
+        self.x = self.k.pointer("x", shape.dtype)
+        start = self.k.pointer("start", INT32)
+        self.sums = self.k.registers("c", shape.sums, INT32)
+        for row in range(shape.rows):
+            self.k(load, start[row], into=self.sums[shape.place(row, 0)])
+        for row in range(shape.rows):
+            first, *others = self.of_row(row)
+            for total in others:
+                self.k(copy, first, into=total)
+
+    def of_row(self, row: int) -> list[Value]:
+        return self.sums[self.shape.place(row, 0) :][: self.shape.pixels]
+
+
+# ---- mla -----------------------------------------------------------------------------
+#
+# Eight sums, two pointers, a count and three temporaries take all fourteen registers. A
+# two-row shape holds its weights and loads one column after the other; other shapes
+# hold the column elements, at most two, and load weights. 2x4 and 4x2 take 14
+# instructions for 8 products.
+
+
+def _mla_program(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> Program:
+    """Return the program; if `is_narrow`, one column takes one register fewer."""
+    o = _Block("mla", shape, thumb2.ldr, thumb2.mov)
+    load = thumb2.ldrsb if shape.layout == "bytes" else thumb2.ldrsh
+    with o.k.loop("steps", shape.unroll) as i:
+        if shape.rows <= 2 and shape.pixels > 2:
+            _hold_weights(o, load, i)
+        else:
+            # With one column a temporary is free: two loads side by side take a cycle
+            # less.
+            at_once = 1 if shape.pixels == 2 or is_narrow else 2
+            _hold_columns(o, load, i, at_once)
+    return o.k.build()
+
+
+def _hold_weights(o: _Block, load: Instr, i: Index) -> None:
+    rows = range(o.shape.rows)
+    weights = [o.k(load, o.w[i * o.shape.rows + row]) for row in rows]
+    for pixel in (*range(1, o.shape.pixels), 0):
+        column = o.k(load, o.x[o.shape.tap(i, pixel)])
+        for row, weight in enumerate(weights):
+            total = o.of_row(row)[pixel]
+            o.k(thumb2.mla, weight, column, total, into=total)
+
+
+def _hold_columns(o: _Block, load: Instr, i: Index, at_once: int) -> None:
+    columns: list[Value] = []
+    for pixel in reversed(range(o.shape.pixels)):
+        columns.insert(0, o.k(load, o.x[o.shape.tap(i, pixel)]))
+    for first in range(0, o.shape.rows, at_once):
+        rows = range(first, min(first + at_once, o.shape.rows))
+        weights = [o.k(load, o.w[i * o.shape.rows + row]) for row in rows]
+        for row, weight in zip(rows, weights, strict=True):
+            for column, total in zip(columns, o.of_row(row), strict=True):
+                o.k(thumb2.mla, weight, column, total, into=total)
+
+
+@cache
+def mla_forms(shape: ScalarMicrokernel) -> ProgramForms:
+    narrow = _mla_program(shape, is_narrow=True)
+    return ProgramForms(_mla_program(shape), narrow, _doc(shape))
+
+
+# ---- rvm -----------------------------------------------------------------------------
+#
+# Sixteen sums, the column elements of a step, a weight and a product take 22 of the 28
+# registers available to compilers; pointers and the end address take three more. A step
+# of four rows times four columns is 40 instructions for 16 products; the last column's
+# product overwrites the weight.
+
+
+def _rvm_program(shape: ScalarMicrokernel) -> Program:
+    o = _Block("rvm", shape, rv32.lw, rv32.mv)
+    load = rv32.lb if shape.layout == "bytes" else rv32.lh
+    with o.k.loop("steps", shape.unroll, until=o.x) as i:
+        taps = [shape.tap(i, pixel) for pixel in range(shape.pixels)]
+        columns = [o.k(load, o.x[tap]) for tap in taps]
+        for row in range(shape.rows):
+            weight = o.k(load, o.w[i * shape.rows + row])
+            for column, total in zip(columns, o.of_row(row), strict=True):
+                product = o.k(rv32.mul, weight, column)
+                o.k(rv32.add, total, product, into=total)
+    return o.k.build()
+
+
+@cache
+def rvm_forms(shape: ScalarMicrokernel) -> ProgramForms:
+    return ProgramForms(_rvm_program(shape), None, _doc(shape), RV32_FILE)
+
+
+# ---- thumb1 --------------------------------------------------------------------------
+#
+# Only eight registers can be multiplied or addressed with. Two sums are in low
+# registers and six in high ones, which ADD can reach. MULS overwrites a factor, here
+# the weight. Byte loads with an immediate offset are unsigned, so weights are stored
+# with 128 added. A step is 26 instructions for 8 products. Sums end in memory, since
+# the compiler has no registers left.
+
+THUMB1_ROWS = 8
+_LOW_SUMS = 2
+
+
+def _thumb1_program(unroll: int) -> Program:
+    k = ProgramBuilder("thumb1_8x1")
+    w, x = k.pointer("w", UINT8), k.pointer("x", INT8)
+    start, sums = k.pointer("start", INT32), k.pointer("sums", INT32, "w")
+    totals = _thumb1_begin(k, start)
+    with k.loop("steps", unroll, until=x) as i:
+        column = k(thumb1.sxtb, k(thumb1.ldrb, x[i]))
+        for row, total in enumerate(totals):
+            weight = k(thumb1.ldrb, w[i * THUMB1_ROWS + row])
+            product = k(thumb1.muls, weight, column)
+            if row < _LOW_SUMS:
+                k(thumb1.add_low, total, product, into=total)
+            else:
+                k(thumb1.add, total, product)
+    for row, total in enumerate(totals):
+        low = total if row < _LOW_SUMS else k(thumb1.mov, total)
+        k.store(thumb1.store_word, sums[row], low)
+    return k.build()
+
+
+def _thumb1_begin(k: ProgramBuilder, start: Pointer) -> Sequence[Value]:
+    totals: list[Value] = []
+    for row in range(THUMB1_ROWS):
+        total = k.local(f"sum{row}", Register(RegisterClass.CORE, INT32))
+        totals.append(total)
+        if row < _LOW_SUMS:
+            k(thumb1.ldr, start[row], into=total)
+        else:
+            k(thumb1.mov, k(thumb1.ldr, start[row]), into=total)
+    return totals
+
+
+def thumb1_forms(unroll: int) -> ProgramForms:
+    doc = f"Micro-kernel of {THUMB1_ROWS} rows x 1 column, in a loop."
+    return ProgramForms(_thumb1_program(unroll), None, doc, THUMB1_FILE)
+
+
+def _doc(shape: ScalarMicrokernel) -> str:
+    kind = "int8" if shape.layout == "bytes" else "int16"
+    columns = "columns" if shape.pixels > 1 else "column"
+    return f"Micro-kernel of {shape.rows} rows x {shape.pixels} {columns}, of {kind}."
