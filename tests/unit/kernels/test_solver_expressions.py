@@ -1,4 +1,4 @@
-"""The solver's expressions have the values of numpy, for every integer instruction."""
+"""Integer instructions as the solver sees them: their values, and that they have some."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 import z3
 
-from firmwright.base.dtypes import BOOL, DType
+from firmwright.base.dtypes import BOOL, INT16, INT32, UINT32, DType
 from firmwright.kernels.evaluation import evaluate
-from firmwright.kernels.isa.instruction import Immediate, Instr, operand_lanes
+from firmwright.kernels.isa import lanes
+from firmwright.kernels.isa.instruction import (
+    Immediate,
+    Instr,
+    InstructionSet,
+    Int,
+    Word,
+    operand_lanes,
+)
 from tests.unit.kernels.cores import CORES
+from tests.unit.kernels.overflow import undefined_cases
 from tests.unit.kernels.proof import NoBitVectorError, Term, evaluate_terms
 
 SETS = {table.name: table for core in CORES.values() for table in core.sets}
@@ -80,3 +89,36 @@ def test_expressions_of_the_solver_have_the_values_of_numpy(name: str) -> None:
         except NoBitVectorError:
             unknown.add(instr.name)
     assert unknown == UNKNOWN & {instr.name for instr in instrs}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_arithmetic_does_not_overflow_for_any_operands(name: str) -> None:
+    known = [instr for instr in SETS[name] if instr.name not in UNKNOWN]
+    instrs = [instr for instr in known if not has_floats(instr)]
+    assert [case for instr in instrs for case in undefined_cases(instr)] == []
+
+
+PLANTED = InstructionSet("planted", frozenset())
+
+
+@PLANTED.instruction("add {d}, {a}, {b}")
+def overflows(a: Int, b: Int) -> Int:
+    return a + b
+
+
+@PLANTED.instruction("lsr {d}, {a}, {b}")
+def shifts_by_any_number(a: Word, b: Word) -> Word:
+    return a >> (b & lanes.constant(63, UINT32))
+
+
+@PLANTED.instruction("smulbb {d}, {a}, {b}")
+def fits(a: Int, b: Int) -> Int:
+    return a.cast(INT16).cast(INT32) * b.cast(INT16).cast(INT32)
+
+
+def test_overflows_are_found() -> None:
+    (found,) = undefined_cases(overflows)
+    assert found.startswith("overflows: add of {'a': ")
+    (found,) = undefined_cases(shifts_by_any_number)
+    assert found.startswith("shifts_by_any_number: shr of {'b': ")
+    assert undefined_cases(fits) == []
