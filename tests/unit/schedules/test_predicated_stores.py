@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,25 @@ SCHEDULES = Path(firmwright.__file__).parent / "schedules"
 STORE = re.compile(r"(?:vst[a-z0-9]*(?:\$\{\w+\})?q|\$\{store\}q)_p_\w+\(([^,]+),")
 
 
+def check_stores(lines: Sequence[str], place: str) -> int:
+    """Check the statement before each predicated store; return how many there are."""
+    found = 0
+    for before, line in itertools.pairwise(lines):
+        store = STORE.search(line)
+        if store is not None:
+            assert before.strip() == f"KEEP_STORES({store[1]});", f"{place}: {line}"
+            found += 1
+    return found
+
+
 def test_every_predicated_store_comes_after_keep_stores() -> None:
     found = 0
     for file in sorted(SCHEDULES.rglob("*.c.in")):
-        lines = file.read_text().splitlines()
-        for before, line in itertools.pairwise(lines):
-            store = STORE.search(line)
-            if store is not None:
-                assert before.strip() == f"KEEP_STORES({store[1]});", (
-                    f"{file.name}: {line}"
-                )
-                found += 1
+        found += check_stores(file.read_text().splitlines(), file.name)
+    for item in INTRINSICS.values():
+        if item.requires.startswith("mve"):
+            lines = item.text["gnu"].splitlines()
+            found += check_stores(lines, item.name)
     assert found >= 14
     assert not [
         file for file in SCHEDULES.rglob("*.py") if STORE.search(file.read_text())

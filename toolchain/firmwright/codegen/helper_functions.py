@@ -104,9 +104,12 @@ def template_values(
     has_blocks = any(
         item.text and item.result is None for item in used.intrinsics.values()
     )
+    # Functions that the C of an intrinsic calls are not called by its assembly.
+    may_be_unused = any(item.text and item.calls for item in used.intrinsics.values())
     return {
         "used": used,
         "has_asm_blocks": inline_asm and has_blocks,
+        "may_be_unused": inline_asm and may_be_unused,
         "features": used_features(used, inline_asm=inline_asm),
         "feature_tests": FEATURE_TESTS,
         "feature_headers": _FEATURE_HEADERS,

@@ -18,7 +18,7 @@ from firmwright.kernels.isa.instruction import (
     UnsignedInts4,
     Word,
 )
-from firmwright.kernels.isa.lanes import constant, sum_lanes
+from firmwright.kernels.isa.lanes import constant, join_halves, sum_lanes
 from firmwright.kernels.isa.mve import MVE
 from firmwright.kernels.isa.vectors import (
     active,
@@ -97,6 +97,18 @@ def narrow_words_in_place(d: Ints4) -> Ints4:
 def narrow_halves_in_place(d: Halves8) -> Halves8:
     """Return d with the low bytes replaced by the saturated halves."""
     return tuple(replace_low(lane, saturate_cast(lane, INT8)) for lane in d)
+
+
+@MVE_LANES.instruction("vqmovnb.s32 {d}, {d}\n\tvqmovnb.s16 {d}, {d}")
+def narrow_words_twice_in_place(d: Ints4) -> Ints4:
+    """Return d with the low bytes replaced by the saturated words.
+
+    Byte 2 becomes the saturated upper half.
+    """
+    lanes = split_words(narrow_words_in_place.apply(d)[0], INT16)
+    narrow = narrow_halves_in_place.apply(lanes)[0]
+    pairs = each(join_halves, bottom(narrow), top(narrow))
+    return cast(pairs, INT32)
 
 
 @MVE_LANES.instruction("", c="vreinterpretq_s16_s32({a})")

@@ -58,6 +58,16 @@ _GROUPS = {64: "mf2", 128: "m1", 256: "m2", 512: "m4", 1024: "m8"}
 """Names of groups of registers of 128 bits, by the bits of all."""
 
 
+def register_group(dtype: DType, lanes: int) -> str:
+    """Return how the names of intrinsics call a group of registers, such as i32m8."""
+    return f"{dtype.short}{_GROUPS[lanes * dtype.bits]}"
+
+
+def riscv_row(lanes: int, dtype: DType, name: str) -> Instr:
+    """Return the instruction whose name ends with the group of some lanes."""
+    return RVV.rows[f"{name}_{register_group(dtype, lanes)}"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Vectors:
     """Groups of registers of some lanes."""
@@ -65,7 +75,7 @@ class _Vectors:
     lanes: int
 
     def group(self, dtype: DType) -> str:
-        return f"{dtype.short}{_GROUPS[self.lanes * dtype.bits]}"
+        return register_group(dtype, self.lanes)
 
     def of(self, dtype: DType) -> Register:
         return Register(RegisterClass.VECTOR, dtype, self.lanes)

@@ -1,18 +1,35 @@
 """add, sub and mul of tensors of equal shape on vectors of int32, four on Helium."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from textwrap import indent
 
-import numpy as np
-
-from firmwright.base.dtypes import INT8, INT16, Array, DType
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.rounding import divide_up
-from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.kernels.elementwise import (
+    Compute,
+    ElementLoop,
+    element_intrinsics,
+    helium_text,
+)
+from firmwright.kernels.isa.c_numbers import both, equal, greater, less
+from firmwright.kernels.isa.instruction import Instr
+from firmwright.kernels.isa.mve import (
+    vaddq_s32,
+    vmulq_s32,
+    vqaddq_n_s32,
+    vqrdmulhq_n_s32,
+    vrshlq_n_s32,
+    vshlq_n_s32,
+    vshrq_n_s32,
+    vsubq_n_s32,
+    vsubq_s32,
+)
+from firmwright.kernels.program import Pointer, Value
+from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
@@ -20,8 +37,6 @@ from firmwright.ops.rescaled_sum import left_shift, rescaled_sum
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
-
-_C = read_sections(__file__)
 
 # Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero
 # point, times 2^20 (int16: 2^15), doubling high multiply, rounding right shift for the
@@ -35,24 +50,111 @@ _TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_
 _OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "rounding", "count")
 
 
-def _meaning(
-    sign: int, dtype: DType, a: Array, b: Array, y: Array, *rest: int
-) -> Array:
-    *terms, multiplier, shift, zero_point, low, high, _, count = rest
+def _element(sign: int, left: int, **x: ArithExpr) -> ArithExpr:
+    """Return the sum of `a` and `sign` times `b`, or without sign their product."""
 
-    def term(x: Array, zero: int, factor: int = 0, by: int = 0) -> Array:
-        wide = np.asarray(x)[:count].astype(np.int64) - zero
+    def term(name: str) -> ArithExpr:
+        wide = x[name].cast(INT32) - x[f"zero_{name}"]
         if not sign:
             return wide
-        wide = wide << left_shift(dtype)
-        return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE)
+        factors = [x[f"multiplier_{name}"], x[f"shift_{name}"]]
+        return call_intrinsic("requantize_twice", [wide * (1 << left), *factors], INT32)
 
-    half = len(terms) // 2
-    left = term(a, *terms[:half])
-    right = term(b, *terms[half:])
-    total = left + sign * right if sign else left * right
-    scaled = multiply_by_quantized_multiplier(total, multiplier, shift, Rounding.TWICE)
-    return np.clip(scaled + zero_point, low, high).astype(dtype.np)
+    a, b = term("a"), term("b")
+    total = a * b if not sign else a + b if sign > 0 else a - b
+    scaled = [total, x["multiplier"], x["shift"]]
+    moved = call_intrinsic("requantize_twice", scaled, INT32) + x["zero_point"]
+    return minimum(maximum(moved, x["low"]), x["high"]).cast(x["a"].expr.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class SumRows:
+    """The instructions of a sum on vectors of int32.
+
+    Numbers in all lanes are operands of all but `combine`. `shift_amount` makes an
+    operand of `shift_right`.
+    """
+
+    subtract: Instr
+    shift_left: Instr
+    scale: Instr
+    add: Instr
+    sign: Instr
+    shift_right: Instr
+    shift_amount: Callable[[VectorBuilder, Value], Value]
+
+    def nudge(self, k: VectorBuilder, value: Value) -> Value:
+        """Return one less where `value` is negative: its halves round up."""
+        return k(self.add, value, k(self.sign, value, 31))
+
+    def term(
+        self, k: VectorBuilder, lanes: Value, name: str, left: int | None
+    ) -> Value:
+        """Return an input minus its zero point, and with `left` rescaled."""
+        value = k.named(name, self.subtract, lanes, k.number(f"zero_{name[0]}"))
+        if left is None:
+            return value
+        multiplier, shift = (
+            k.number(f"multiplier_{name[0]}"),
+            k.number(f"shift_{name[0]}"),
+        )
+        is_half = k(both, k(equal, multiplier, 1 << 30), k(equal, shift, 0))
+        with k.when(is_half):
+            k(self.shift_left, value, left - 1, into=value)
+        with k.otherwise():
+            k(self.scale, k(self.shift_left, value, left), multiplier, into=value)
+        with k.when(k(less, shift, 0)):
+            amount = self.shift_amount(k, shift)
+            k(self.shift_right, self.nudge(k, value), amount, into=value)
+        return value
+
+    def total(
+        self,
+        k: VectorBuilder,
+        inputs: Sequence[Value],
+        combine: Instr,
+        left: int | None,
+    ) -> Value:
+        """Return the scaled sum or product, before its last shift."""
+        a, b = (
+            self.term(k, x, n, left)
+            for x, n in zip(inputs, ("a_term", "b_term"), strict=True)
+        )
+        total = k.named("total", self.scale, k(combine, a, b), k.number("multiplier"))
+        rounds = k(greater, k.number("rounding"), 0)
+        with k.when(k(both, rounds, k(less, k.number("shift"), 0))):
+            k(self.add, total, k(self.sign, total, 31), into=total)
+        return total
+
+
+_ROWS = SumRows(
+    vsubq_n_s32,
+    vshlq_n_s32,
+    vqrdmulhq_n_s32,
+    vaddq_s32,
+    vshrq_n_s32,
+    vrshlq_n_s32,
+    lambda k, shift: shift,
+)
+
+
+def sum_loop(dtype: DType, compute: Compute) -> ElementLoop:
+    inputs = (Pointer("a", dtype), Pointer("b", dtype))
+    return ElementLoop(inputs, Pointer("y", dtype, "w"), INT32, compute)
+
+
+def vector_sum(sign: int, dtype: DType) -> ElementLoop:
+    """Return the sum on vectors of int32; without sign, the product."""
+    combine = {1: vaddq_s32, -1: vsubq_s32, 0: vmulq_s32}[sign]
+
+    def compute(k: VectorBuilder, inputs: Sequence[Value]) -> Value:
+        total = _ROWS.total(k, inputs, combine, left_shift(dtype) if sign else None)
+        scaled = k(vrshlq_n_s32, total, k.number("shift"))
+        k(vqaddq_n_s32, scaled, k.number("zero_point"), into=total)
+        vector_requantize.limit_lanes(k, total, dtype)
+        return total
+
+    return sum_loop(dtype, compute)
 
 
 def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
@@ -65,50 +167,32 @@ def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
 
 def make_sum(
     name: str, sign: int, requires: str, text: str, lanes: int, dtype: DType = INT8
-) -> Intrinsic:
-    """Return the sum as an intrinsic of `lanes` lanes with the C `text`.
+) -> tuple[Intrinsic, Intrinsic]:
+    """Return the sum of an element, and that of all, `lanes` at once by the C `text`.
 
     `sign` is 1 for a sum, -1 for a difference and 0 for a product.
     """
     names = (*(_TERMS if sign else _TERMS[::3]), *_OUTPUT)
-    portable = _C["portable" if sign else "product_portable"]
-    values = {
-        "sign": "+" if sign > 0 else "-",
-        "left": left_shift(dtype),
-        "type": dtype.c_type,
-    }
-    return Intrinsic(
+    return element_intrinsics(
         f"{requires}_{name}_{dtype.name}",
         (*pointers(dtype, a=1, b=1), *pointers(dtype, "w", y=1), *immediates(*names)),
-        partial(_meaning, sign, dtype),
-        fill_text(portable, **values),
+        partial(_element, sign, left_shift(dtype)),
         f"Rescaled {name} of `count` elements.",
-        requires=requires,
-        text={"gnu": text},
-        count=lambda args: _executed(args, lanes, sign),
+        requires,
+        text,
+        lambda args: _executed(args, lanes, sign),
+        (KEEP_STORES,) if requires == "mve" else (),
     )
 
 
-def _text(name: str, sign: int, dtype: DType) -> str:
-    left = left_shift(dtype)
-    narrowed = vector_requantize.NARROWED[dtype]
-    total = _C["sum" if sign else "product"]
-    total = fill_text(total, sum=f"v{name}q_s32", left=left, less=left - 1)
-    letter = "b" if dtype == INT8 else "h"
-    limits = {"min": dtype.min, "max": dtype.max}
-    return fill_text(
-        _C["text"], total=indent(total, " " * 4), c=letter, narrowed=narrowed, **limits
-    )
+def _sums() -> Iterator[Intrinsic]:
+    for dtype in (INT8, INT16):
+        for name, sign in (*OPERATORS, ("mul", 0)):
+            text = helium_text(vector_sum(sign, dtype))
+            yield from make_sum(name, sign, "mve", text, 4, dtype)
 
 
-INTRINSICS = tuple(
-    replace(
-        make_sum(name, sign, "mve", _text(name, sign, dtype), 4, dtype),
-        definitions=(KEEP_STORES,),
-    )
-    for dtype in (INT8, INT16)
-    for name, sign in (*OPERATORS, ("mul", 0))
-)
+INTRINSICS = tuple(_sums())
 
 
 def sum_configs(

@@ -1,66 +1,90 @@
 """resize_bilinear on Helium: four or eight channels of a pixel at a time."""
 
-from textwrap import indent
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain, starmap
 
-import numpy as np
-
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
+from firmwright.kernels.elementwise import (
+    ElementLoop,
+    element_intrinsics,
+    helium_text,
+)
+from firmwright.kernels.isa.c_numbers import negative
+from firmwright.kernels.isa.lanes import constant
+from firmwright.kernels.isa.mve import MVE
+from firmwright.kernels.isa.mve_float import vaddq_f32, vmulq_n_f32
+from firmwright.kernels.program import Pointer, Value
+from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.resize import HALF_BITS, load_neighbors, share_bits, sum_dtype
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 
-_C = read_sections(__file__)
-
-
-def _meaning(y: Array, *values: Array) -> Array:
-    *taps, up, down, to_left, to_right, bits, count = values
-    a, b, c, d = (np.asarray(each)[:count] for each in taps)
-    if a.dtype == np.float32:
-        floats: Array = (
-            a * up * to_left
-            + c * down * to_left
-            + b * up * to_right
-            + d * down * to_right
-        )
-        return floats
-    a, b, c, d = (each.astype(np.int64) for each in (a, b, c, d))
-    total = (a * to_left + b * to_right) * up + (c * to_left + d * to_right) * down
-    result: Array = (total + (1 << bits - 1) - (total < 0)) >> bits
-    return result
+_TAPS = (
+    *(("a", "up", "to_left"), ("c", "down", "to_left")),
+    *(("b", "up", "to_right"), ("d", "down", "to_right")),
+)
+"""The taps in the order in which floats are added, and their two weights."""
 
 
-def _interpolate(dtype: DType, lane: int) -> Intrinsic:
-    """Return the intrinsic for `dtype` with lanes of `lane` bits."""
-    kind = "float" if dtype == FLOAT32 else "int"
-    v = f"{'f' if dtype == FLOAT32 else 's'}{lane}"
-    size = {1: "b", 2: "h", 4: "w"}[dtype.size_bytes]
+_ROWS = ("vmulq_n", "vmlaq_n", "vqaddq", "vshrq_n", "vrshlq_n")
 
-    def step_text(load: str, inside: str) -> str:
-        text = fill_text(
-            _C[f"step_{kind}"],
-            v=v,
-            vector=f"{kind}{lane}x{128 // lane}_t",
-            scalar=f"int{lane}_t",
-            sign=lane - 1,
-            load=load,
-            inside=inside,
-        )
-        return indent(text, "    ")
 
-    text = fill_text(
-        _C["text"],
-        store_p=f"vstr{size}q_p_{v}",
-        store=f"vstr{size}q_{v}",
-        step=step_text(f"vldr{size}q_{v}", ""),
-        tail=step_text(f"vldr{size}q_z_{v}", ", inside"),
-        n=128 // lane,
-        lane=lane,
-    )
+def _element(dtype: DType, **x: ArithExpr) -> ArithExpr:
+    if dtype == FLOAT32:
+        first, *others = (x[tap] * x[row] * x[side] for tap, row, side in _TAPS)
+        return sum(others, start=first)
+    a, b, c, d = (x[tap].cast(INT32) for tap in "abcd")
+    upper = a * x["to_left"] + b * x["to_right"]
+    lower = c * x["to_left"] + d * x["to_right"]
+    total = upper * x["up"] + lower * x["down"]
+    half = constant(1, INT32) << (x["bits"] - 1)
+    return ((total + half - (total < 0).cast(INT32)) >> x["bits"]).cast(dtype)
+
+
+def interpolation(dtype: DType, lane: int) -> ElementLoop:
+    """Return the interpolation of `dtype` with lanes of `lane` bits."""
+    taps = tuple(Pointer(name, dtype) for name in "abcd")
+    y = Pointer("y", dtype, "w")
+    if dtype == FLOAT32:
+        return ElementLoop(taps, y, FLOAT32, _sum_floats)
+    rows = {name: MVE.rows[f"{name}_s{lane}"] for name in _ROWS}
+
+    def compute(k: VectorBuilder, lanes: Sequence[Value]) -> Value:
+        def weighted(names: str, first: Value, second: Value) -> Value:
+            left, right = (k.number(name) for name in names.split())
+            return k(rows["vmlaq_n"], k(rows["vmulq_n"], first, left), second, right)
+
+        a, b, c, d = lanes
+        upper = weighted("to_left to_right", a, b)
+        lower = weighted("to_left to_right", c, d)
+        total = weighted("up down", upper, lower)
+        nudged = k(rows["vqaddq"], total, k(rows["vshrq_n"], total, lane - 1))
+        return k(rows["vrshlq_n"], nudged, k(negative, k.number("bits")))
+
+    return ElementLoop(taps, y, INT16 if lane == 16 else INT32, compute)
+
+
+def _sum_floats(k: VectorBuilder, lanes: Sequence[Value]) -> Value:
+    taps = dict(zip("abcd", lanes, strict=True))
+
+    def product(tap: str, row: str, side: str) -> Value:
+        weight, other = (k.number(name, FLOAT32) for name in (row, side))
+        return k(vmulq_n_f32, k(vmulq_n_f32, taps[tap], weight), other)
+
+    total = product(*_TAPS[0])
+    for each in _TAPS[1:]:
+        total = k(vaddq_f32, total, product(*each))
+    return total
+
+
+def _interpolate(dtype: DType, lane: int) -> tuple[Intrinsic, Intrinsic]:
     weight_dtype = FLOAT32 if dtype == FLOAT32 else INT32
-    return Intrinsic(
+    return element_intrinsics(
         f"mve_interpolate_{dtype.name}_{lane}",
         (
             *pointers(dtype, "w", y=1),
@@ -68,12 +92,12 @@ def _interpolate(dtype: DType, lane: int) -> Intrinsic:
             *inputs(weight_dtype, "up", "down", "to_left", "to_right"),
             *immediates("bits", "count"),
         ),
-        _meaning,
-        fill_text(_C[f"portable_{kind}"], element=dtype.c_type),
+        partial(_element, dtype),
         "Interpolates `count` channels between four pixels.",
-        requires="mvefp",
-        text={"gnu": text},
-        count=lambda args: 6 - args[-1] * lane // -128 * 17,
+        "mvefp",
+        helium_text(interpolation(dtype, lane)),
+        lambda args: 6 - args[-1] * lane // -128 * 17,
+        (KEEP_STORES,),
     )
 
 
@@ -98,7 +122,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 _KINDS = ((INT8, 16), (INT8, 32), (INT16, 32), (FLOAT32, 32))
-INTRINSICS = tuple(_interpolate(*kind) for kind in _KINDS)
+INTRINSICS = tuple(chain.from_iterable(starmap(_interpolate, _KINDS)))
 SCHEDULES = (
     Schedule(
         "helium.resize_bilinear.channels",

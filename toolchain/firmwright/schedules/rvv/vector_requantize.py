@@ -1,15 +1,21 @@
 """Requantization of vectors of channels, as C text that the RVV micro-kernels share."""
 
 from collections.abc import Sequence
-from textwrap import indent
+from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.kernels.isa.c_numbers import equal, greater, less
+from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.rvv import riscv_row
+from firmwright.kernels.program import Value
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, weight_zero_point
 
@@ -101,20 +107,42 @@ def requantize_text(
 
     Each sum takes `lmul` registers.
     """
-    names = {**lmul_names(lmul), "at": at, "vl": vl}
+    k, words = VectorBuilder("requantize", vl), partial(riscv_row, 4 * lmul, INT32)
+    rounding = k.number("rounding")
+    place = Register(RegisterClass.VECTOR, INT32, 4 * lmul)
+    values = [k.variable(name, place) for name, _ in sums]
+    factors = k.pointer(f"q + channels + {at}", INT32)
+    multiplier = k.named("multiplier", words("vle32_v"), factors[0])
+    with k.when(k(equal, rounding, ONCE)):
+        for value in values:
+            k(words("vmulh_vv"), value, multiplier, into=value)
+    with k.otherwise():
+        for value in values:
+            k(words("vsmul_vv"), value, multiplier, into=value)
+    with k.when(k(equal, rounding, AWAY)):
+        for value in values:
+            sign = k(words("vsra_vx"), value, 31)
+            k(words("vadd_vv"), value, sign, into=value)
+    shifts = k.pointer(f"s + {at}", UINT16)
+    shift = k.named("shift", riscv_row(4 * lmul, UINT16, "vle16_v"), shifts[0])
+    for value, (name, target) in zip(values, sums, strict=True):
+        row = riscv_row(4 * lmul, INT16, "vnclip_wv")
+        short = k.named(f"short_{name}", row, value, shift)
+        y, store = k.pointer(target, INT8, "w"), riscv_row(4 * lmul, INT8, "vse8_v")
+        k.store(store, y[0], limit_lanes(k, short, 4 * lmul))
+    return vector_text(k.build_vectors())
 
-    def each(section: str) -> str:
-        texts = [fill_text(_C[section], s=s, y=y, **names) for s, y in sums]
-        return "\n".join(texts)
 
-    return fill_text(
-        _C["requantized"],
-        stored=each("stored"),
-        once=indent(each("once"), "    "),
-        twice=indent(each("twice"), "    "),
-        away=indent(each("away"), "    "),
-        **names,
-    )
+def limit_lanes(k: VectorBuilder, short: Value, lanes: int) -> Value:
+    """Add the zero point to the variable `short`, clamp it, and return it as int8."""
+    halves = partial(riscv_row, lanes, INT16)
+    low, high = k.number("low"), k.number("high")
+    k(halves("vsadd_vx"), short, k.number("zero_point"), into=short)
+    with k.when(k(greater, low, INT8.min)):
+        k(halves("vmax_vx"), short, low, into=short)
+    with k.when(k(less, high, INT8.max)):
+        k(halves("vmin_vx"), short, high, into=short)
+    return k(riscv_row(lanes, INT8, "vnclip_wx"), short, 0)
 
 
 def requantize_lanes(

@@ -1,0 +1,163 @@
+"""Vector programs compute what the expression of an element says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.errors import InternalError
+from firmwright.kernels.elementwise import (
+    ElementLoop,
+    helium_program,
+    riscv_program,
+)
+from firmwright.kernels.evaluation import evaluate
+from firmwright.kernels.execution import run_program
+from firmwright.kernels.isa.c_numbers import less
+from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
+from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
+from firmwright.kernels.vector_text import vector_text
+from firmwright.schedules.helium import add_sub, resize_bilinear
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import add_sub as riscv_add_sub
+
+CASES = 32
+WORDS = Register(RegisterClass.VECTOR, INT32, 4)
+
+
+def drawn_elements(rng: np.random.Generator, dtype: DType, count: int) -> Array:
+    """Return values [element, case], some of which are extreme."""
+    values = rng.integers(dtype.min, dtype.max + 1, (count, CASES))
+    extremes = rng.choice([dtype.min, dtype.max, -1, 0, 1], values.shape)
+    return np.where(rng.random(values.shape) < 0.5, extremes, values).astype(dtype.np)
+
+
+def check(
+    program: VectorProgram,
+    loop: ElementLoop,
+    name: str,
+    numbers: Mapping[str, int],
+    lanes: int,
+    used: int,
+    extra: Mapping[str, list[Array]],
+) -> None:
+    """Compare the first `used` lanes, and that others are not stored."""
+    rng = np.random.default_rng(lanes + used)
+    memory = {x.name: drawn_elements(rng, x.dtype, lanes) for x in loop.inputs}
+    y = drawn_elements(rng, loop.output.dtype, lanes)
+    everywhere = {x: np.full(CASES, value) for x, value in numbers.items()}
+    registers = {x: [values] for x, values in everywhere.items()}
+    state = run_program(
+        program.chosen(numbers),
+        evaluate,
+        {**memory, loop.output.name: y},
+        {**registers, **extra},
+        {"at": 0},
+    )
+    intrinsic, expected = INTRINSICS[name], y.copy()
+    given = {**memory, **numbers, loop.output.name: y, "count": used}
+    arguments = []
+    for operand in intrinsic.operands:
+        place = everywhere if operand.kind == "in" else given
+        arguments.append(place[operand.name])
+    expected[:used] = intrinsic.meaning(*arguments)
+    np.testing.assert_array_equal(state.memory[loop.output.name], expected)
+
+
+def check_helium(loop: ElementLoop, name: str, numbers: Mapping[str, int]) -> None:
+    lanes = 128 // loop.lane.bits
+    check(helium_program(loop), loop, name, numbers, lanes, lanes, {})
+    inside = [np.full(CASES, lane < 3) for lane in range(lanes)]
+    tail = helium_program(loop, is_tail=True)
+    check(tail, loop, name, numbers, lanes, 3, {"inside": inside})
+
+
+def check_riscv(
+    loop: ElementLoop, name: str, numbers: Mapping[str, int], lanes: int
+) -> None:
+    for used in (1, lanes - 1, lanes):
+        length = {"vl": [np.full(CASES, used)]}
+        program = riscv_program(loop, lanes)
+        check(program, loop, name, numbers, lanes, used, length)
+
+
+def drawn_sum(rng: np.random.Generator, dtype: DType) -> dict[str, int]:
+    is_byte, is_away = dtype == INT8, bool(rng.integers(2))
+    numbers = {"zero_point": int(rng.integers(-128, 128)) * is_byte}
+    for name in ("a", "b"):
+        numbers[f"zero_{name}"] = int(rng.integers(-128, 128)) * is_byte
+        numbers[f"multiplier_{name}"] = int(rng.choice([1 << 30, (1 << 31) - 1]))
+        numbers[f"shift_{name}"] = -int(rng.integers(0, 3))
+    numbers["multiplier"] = int(rng.integers(1 << 30, 1 << 31))
+    # Halves that round up are right if all negative values are clamped.
+    low = dtype.min if is_away else numbers["zero_point"]
+    high = int(rng.choice([dtype.max, max(low, 5)]))
+    shift = -int(rng.integers(2, 20))
+    return {**numbers, "shift": shift, "low": low, "high": high, "rounding": is_away}
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(("name", "sign"), [("add", 1), ("sub", -1), ("mul", 0)])
+def test_sums_of_helium(name: str, sign: int, dtype: DType) -> None:
+    rng = np.random.default_rng(sign + 1)
+    loop = add_sub.vector_sum(sign, dtype)
+    for _ in range(8):
+        check_helium(loop, f"mve_{name}_{dtype.name}", drawn_sum(rng, dtype))
+
+
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_sums_of_riscv_vectors(name: str) -> None:
+    rng = np.random.default_rng(len(name))
+    loop = riscv_add_sub.vector_sum(name)
+    for _ in range(2):
+        check_riscv(loop, f"rvv_{name}_int8", drawn_sum(rng, INT8), 32)
+
+
+@pytest.mark.parametrize(("dtype", "lane", "bits"), [(INT8, 16, 3), (INT16, 32, 8)])
+def test_interpolations_of_helium(dtype: DType, lane: int, bits: int) -> None:
+    loop = resize_bilinear.interpolation(dtype, lane)
+    whole = 1 << bits
+    for up, left in product((0, 1, whole), (0, 3, whole)):
+        weights = {"up": up, "down": whole - up, "bits": 2 * bits}
+        weights |= {"to_left": left, "to_right": whole - left}
+        check_helium(loop, f"mve_interpolate_{dtype.name}_{lane}", weights)
+
+
+def test_conditions_choose_steps_and_print_as_statements() -> None:
+    k = VectorBuilder("example")
+    total, limit = k.variable("total", WORDS), k.number("limit")
+    with k.when(k(less, limit, 1 << 20)):
+        k(vaddq_n_s32, total, limit, into=total)
+    with k.otherwise():
+        k(vaddq_s32, total, k(vshrq_n_s32, total, 31), into=total)
+    program = k.build_vectors()
+    assert (
+        vector_text(program)
+        == """\
+if (limit < 1 << 20) {
+    total = vaddq_n_s32(total, limit);
+} else {
+    total = vaddq_s32(total, vshrq_n_s32(total, 31));
+}"""
+    )
+    for limit_value, names in (
+        (5, ["vaddq_n_s32"]),
+        (1 << 21, ["vshrq_n_s32", "vaddq_s32"]),
+    ):
+        steps = program.chosen({"limit": limit_value}).body
+        assert [step.instr.name for step in steps if step.instr.asm] == names
+
+
+def test_an_expression_must_be_used_before_its_operand_changes() -> None:
+    k = VectorBuilder("example")
+    total = k.variable("total", WORDS)
+    sign = k(vshrq_n_s32, total, 31)
+    k(vaddq_n_s32, total, k.number("limit"), into=total)
+    k(vaddq_s32, total, sign, into=total)
+    with pytest.raises(InternalError, match="overwrites"):
+        vector_text(k.build_vectors())

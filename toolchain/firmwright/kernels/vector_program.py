@@ -1,0 +1,178 @@
+"""Programs of vector intrinsics, for which a compiler allocates registers.
+
+They have no loops: a loop over elements is text around them (`elementwise.py`). Steps
+may depend on conditions of immediate operands, which vanish when a compiler inlines the
+micro-kernel:
+
+    with k.when(k(less, shift, 0)):
+        k(vrshlq_n_s32, total, shift, into=total)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, UINT32, DType
+from firmwright.base.errors import InternalError
+from firmwright.kernels.evaluation import evaluate
+from firmwright.kernels.isa.c_numbers import C_NUMBERS, number
+from firmwright.kernels.isa.instruction import Instr, Place, Register, RegisterClass
+from firmwright.kernels.program import (
+    Address,
+    Argument,
+    Lane,
+    Program,
+    ProgramBuilder,
+    Step,
+    Value,
+)
+
+_LENGTH = "vl"
+"""The operand of RISC-V rows that tells how many lanes are in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Nodes that are executed if `condition` holds, and others if it does not."""
+
+    condition: Value
+    body: tuple["VectorNode", ...]
+    otherwise: tuple["VectorNode", ...] = ()
+
+
+VectorNode: TypeAlias = Step | When
+
+
+@dataclass(frozen=True, slots=True)
+class VectorProgram:
+    """Steps, some of them under conditions."""
+
+    name: str
+    nodes: tuple[VectorNode, ...]
+
+    def chosen(self, numbers: Mapping[str, int]) -> Program:
+        """Return the program for immediate operands of some values."""
+        found: dict[Value, int] = {}
+        body = tuple(_chosen_steps(self.nodes, numbers, found))
+        places = [given for step in body for given in (*step.results, *step.operands)]
+        pointers = [given.pointer for given in places if isinstance(given, Address)]
+        return Program(self.name, tuple(dict.fromkeys(pointers)), (), body)
+
+
+def _chosen_steps(
+    nodes: Sequence[VectorNode], numbers: Mapping[str, int], found: dict[Value, int]
+) -> Iterator[Step]:
+    """Yield the steps that are executed; `found` are the values of conditions."""
+    for node in nodes:
+        match node:
+            case When(condition, body, otherwise):
+                taken = body if found[condition] else otherwise
+                yield from _chosen_steps(taken, numbers, found)
+            case Step(instr, (Value() as result,), operands):
+                known = [_number_of(given, numbers, found) for given in operands]
+                if None not in known and instr.instruction_set is C_NUMBERS:
+                    found[result] = _compute(instr, [given or 0 for given in known])
+                yield node
+            case Step():
+                yield node
+
+
+def _number_of(
+    given: Argument, numbers: Mapping[str, int], found: Mapping[Value, int]
+) -> int | None:
+    match given:
+        case Value(name=name):
+            return numbers.get(name, found.get(given))
+        case int():
+            return given
+        case Lane() | Address():
+            return None
+
+
+def _compute(instr: Instr, operands: Sequence[int]) -> int:
+    is_literal = instr is number
+    lanes = [given if is_literal else (np.array([given]),) for given in operands]
+    ((result,),) = evaluate(instr, lanes)
+    return int(result.flat[0])
+
+
+def _fits(given: Register, place: Place) -> bool:
+    """Return whether a register may be an operand; C converts numbers."""
+    if not isinstance(place, Register) or place.kind is not given.kind:
+        return isinstance(place, Register) and place.lanes == given.lanes == 1
+    return place.lanes == given.lanes == 1 or place == given
+
+
+class VectorBuilder(ProgramBuilder):
+    """Builder of one program.
+
+    A number in place of a register is one of all lanes, and RISC-V rows need not be
+    given their length, a variable. All results are new values: an operand that is
+    updated keeps its value.
+    """
+
+    def __init__(self, name: str, length: str = _LENGTH) -> None:
+        super().__init__(name)
+        self._length = Value(Register(RegisterClass.CORE, UINT32), length)
+        self._nodes: list[VectorNode] = []
+
+    def __call__(
+        self, instr: Instr, *operands: Argument, into: Value | None = None
+    ) -> Value:
+        (result,) = instr.results
+        assert isinstance(result.place, Register)
+        value = into or Value(result.place)
+        self._nodes.append(Step(instr, (value,), self._complete(instr, operands)))
+        return value
+
+    def named(self, name: str, instr: Instr, *operands: Argument) -> Value:
+        """Append an instruction whose result is a variable `name` of the C."""
+        (result,) = instr.results
+        assert isinstance(result.place, Register)
+        return self(instr, *operands, into=self.local(name, result.place))
+
+    def number(self, name: str, dtype: DType = INT32) -> Value:
+        """Return a number that the C has a variable for."""
+        return self.register(name, dtype)
+
+    def variable(self, name: str, place: Register) -> Value:
+        """Return a vector that the C has a variable for."""
+        return Value(place, name)
+
+    def store(self, instr: Instr, to: Address, *operands: Argument) -> None:
+        self._nodes.append(Step(instr, (to,), self._complete(instr, (*operands, to))))
+
+    def _complete(
+        self, instr: Instr, operands: Sequence[Argument]
+    ) -> tuple[Argument, ...]:
+        rest = list(operands)
+        complete: list[Argument] = []
+        for operand in instr.operands:
+            given = self._length if operand.name == _LENGTH else rest.pop(0)
+            if isinstance(given, int) and isinstance(operand.place, Register):
+                given = self(number, given)
+            if isinstance(given, Value) and not _fits(given.place, operand.place):
+                raise InternalError(f"{instr.name} cannot take {given}")
+            complete.append(given)
+        return tuple(complete)
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        outer, self._nodes = self._nodes, []
+        yield
+        self._nodes = [*outer, When(condition, tuple(self._nodes))]
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Append to the steps of the last condition those without it."""
+        *outer, last = self._nodes
+        assert isinstance(last, When)
+        self._nodes = []
+        yield
+        self._nodes = [*outer, When(last.condition, last.body, tuple(self._nodes))]
+
+    def build_vectors(self) -> VectorProgram:
+        return VectorProgram(self.name, tuple(self._nodes))

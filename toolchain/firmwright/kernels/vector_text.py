@@ -1,0 +1,177 @@
+"""Programs of vector intrinsics as C statements.
+
+A result that is used once becomes a part of the expression that uses it, unless the
+line would be too long:
+
+    total = vrshlq_n_s32(vaddq_s32(total, vshrq_n_s32(total, 31)), shift);
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from textwrap import indent
+
+from firmwright.base.errors import InternalError
+from firmwright.kernels.isa.c_numbers import C_NUMBERS
+from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.isa.rvv import RVV, register_group
+from firmwright.kernels.program import Address, Argument, Lane, Step, Value
+from firmwright.kernels.vector_program import VectorNode, VectorProgram, When
+
+_WIDTH = 88
+"""Maximum length of a statement, before it is indented."""
+_POWERS = {1 << bits: f"1 << {bits}" for bits in range(16, 31)}
+
+
+def vector_text(program: VectorProgram) -> str:
+    """Return C statements over the operands of a program."""
+    uses = Counter(_used_values(program.nodes))
+    writes = Counter(_written_values(program.nodes))
+    return "\n".join(_Text(uses, writes).block(program.nodes))
+
+
+def vector_c_type(instr: Instr, place: Register) -> str:
+    if place.kind is RegisterClass.PREDICATE:
+        return "mve_pred16_t"
+    if place.kind is not RegisterClass.VECTOR:
+        return place.dtype.c_type
+    if instr.instruction_set is RVV:
+        group = register_group(place.dtype, place.lanes)
+        return f"v{group.replace(place.dtype.short, place.dtype.name)}_t"
+    return f"{place.dtype.name}x{place.lanes}_t"
+
+
+def _steps(nodes: Sequence[VectorNode]) -> Iterator[Step]:
+    for node in nodes:
+        if isinstance(node, When):
+            yield from _steps((*node.body, *node.otherwise))
+        else:
+            yield node
+
+
+def _used_values(nodes: Sequence[VectorNode]) -> Iterator[Value]:
+    for step in _steps(nodes):
+        yield from (given for given in step.operands if isinstance(given, Value))
+
+
+def _written_values(nodes: Sequence[VectorNode]) -> Iterator[Value]:
+    for step in _steps(nodes):
+        yield from (result for result in step.results if isinstance(result, Value))
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An expression that is not a variable yet, and the variables that it reads."""
+
+    text: str
+    c_type: str
+    reads: frozenset[Value]
+
+
+@dataclass(slots=True)
+class _Text:
+    """The C of values: names, or expressions that wait for their use."""
+
+    uses: Counter[Value]
+    writes: Counter[Value]
+    names: dict[Value, str] = field(default_factory=dict)
+    pending: dict[Value, _Pending] = field(default_factory=dict)
+    count: int = 0
+
+    def block(self, nodes: Sequence[VectorNode]) -> list[str]:
+        lines = []
+        for node in nodes:
+            if isinstance(node, Step):
+                lines += self._step(node)
+                continue
+            lines.append(f"if ({self._take(node.condition).text}) {{")
+            lines += [indent(line, "    ") for line in self.block(node.body)]
+            if node.otherwise:
+                lines.append("} else {")
+                lines += [indent(line, "    ") for line in self.block(node.otherwise)]
+            lines.append("}")
+        return lines
+
+    def _step(self, step: Step) -> list[str]:
+        (result,) = step.results
+        parts = [self._take(given) for given in step.operands]
+        reads = frozenset[Value]().union(*(part.reads for part in parts))
+        lines: list[str] = []
+        head, text = self._head(step.instr, result), self._expression(step, parts)
+        while len(head + text) > _WIDTH:
+            longest = max(parts, key=lambda part: len(part.text) * bool(part.c_type))
+            if not longest.c_type:
+                break
+            longest.text, line = self._declare(longest)
+            longest.c_type = ""
+            lines.append(line)
+            text = self._expression(step, parts)
+        if isinstance(result, Address) and any(
+            isinstance(operand.place, Register)
+            and operand.place.kind is RegisterClass.PREDICATE
+            for operand in step.instr.operands
+        ):
+            lines.append(f"KEEP_STORES({self._take(result).text});")
+        if isinstance(result, Address) or result.name:
+            self._check_pending(step, result)
+            return [*lines, f"{head}{text};"]
+        if step.instr.instruction_set is C_NUMBERS:
+            self.names[result] = text
+            return lines
+        part = _Pending(text, vector_c_type(step.instr, result.place), reads)
+        if self.uses[result] > 1:
+            self.names[result], line = self._declare(part)
+            return [*lines, line]
+        self.pending[result] = part
+        return lines
+
+    def _declare(self, part: _Pending) -> tuple[str, str]:
+        """Return the name of a new variable for an expression, and its declaration."""
+        name = f"t{self.count}"
+        self.count += 1
+        return name, f"const {part.c_type} {name} = {part.text};"
+
+    def _check_pending(self, step: Step, result: Value | Address) -> None:
+        for part in self.pending.values():
+            if result in part.reads:
+                raise InternalError(f"{step.instr.name} overwrites what {part.text} is")
+
+    def _head(self, instr: Instr, result: Value | Address) -> str:
+        """Return the beginning of a statement that assigns to a variable."""
+        if isinstance(result, Address) or not instr.c:
+            return ""
+        if not result.name:
+            return f"const {vector_c_type(instr, result.place)} t0 = "
+        if not result.is_local or result in self.names:
+            return f"{result.name} = "
+        self.names[result] = result.name
+        const = "const " if self.writes[result] == 1 else ""
+        return f"{const}{vector_c_type(instr, result.place)} {result.name} = "
+
+    def _expression(self, step: Step, parts: Sequence[_Pending]) -> str:
+        instr = step.instr
+        texts = {}
+        for operand, part in zip(instr.operands, parts, strict=True):
+            texts[operand.name] = part.text
+        if isinstance(step.results[0], Address):
+            texts["address"] = self._take(step.results[0]).text
+        if instr.c:
+            return instr.c.format(**texts)
+        assembly = instr.asm.format(d="%q0").replace("\n\t", "\\n\\t")
+        return f'__asm__("{assembly}" : "+w"({texts["d"]}))'
+
+    def _take(self, given: Argument) -> _Pending:
+        """Return the text of an operand; an expression is then no longer pending."""
+        match given:
+            case int():
+                return _Pending(_POWERS.get(given, str(given)), "", frozenset())
+            case Address(pointer, index):
+                place = index.distance.immediate or (index.offset or "")
+                text = f"{pointer.name} + {place}" if place else pointer.name
+                return _Pending(text, "", frozenset())
+            case Value(name=name) if not name and given in self.pending:
+                return self.pending.pop(given)
+            case Value(name=name):
+                return _Pending(name or self.names[given], "", frozenset({given}))
+            case Lane():
+                raise InternalError("a lane is an operand of a vector intrinsic")
