@@ -193,9 +193,9 @@ def evaluate_terms(
 class Claim:
     """What a program computes, for all values that meet the assumptions.
 
-    Memory and registers are bit-vectors of variables, and `results` those of registers
-    after the program. `forms` are the plain forms of operands of products, all
-    different. `numbers` are counts of loops and immediate operands.
+    Memory and registers are bit-vectors of variables. `results` are registers after the
+    program, and `stores` memory. `forms` are the plain forms of operands of products,
+    all different. `numbers` are counts of loops and immediate operands.
     """
 
     program: Program
@@ -205,18 +205,26 @@ class Claim:
     assumptions: Sequence[z3.BoolRef] = ()
     forms: Sequence[z3.BitVecRef] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
+    stores: Mapping[str, Sequence[z3.BitVecRef]] = field(default_factory=dict)
 
 
 def failures(claim: Claim) -> dict[str, str]:
-    """Return for each register whose value is not proven a sentence that says why."""
+    """Return for each result that is not proven a sentence that says why."""
     proof = _Proof(claim)
     registers = {name: (value,) for name, value in claim.registers.items()}
     state = run_program(
         claim.program, proof.evaluate, claim.memory, registers, claim.numbers
     )
+    pairs = {
+        name: (state.registers[name][0], expected)
+        for name, expected in claim.results.items()
+    }
+    for name, elements in claim.stores.items():
+        both = zip(state.memory[name], elements, strict=True)
+        pairs |= {f"{name}[{place}]": pair for place, pair in enumerate(both)}
     found = {}
-    for name, expected in claim.results.items():
-        problem = proof.problem(state.registers[name][0], expected)
+    for name, (actual, expected) in pairs.items():
+        problem = proof.problem(actual, expected)
         if problem:
             found[name] = f"{claim.program.name}: {name} {problem}"
     return found
