@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT32, UINT8, Array
+from firmwright.base.dtypes import INT32, UINT8, UINT32, Array
 from firmwright.base.errors import InternalError
 from firmwright.kernels.assembly import executed_instructions
 from firmwright.kernels.assembly_text import AssemblyText
@@ -168,6 +168,25 @@ def test_registers_hold_what_is_read(program: Program, file: RegisterFile) -> No
             for holder in holders(given):
                 if isinstance(holder, Value):
                     held[assigned.registers[holder]] = holder
+
+
+def test_the_results_of_a_sequence_have_registers_of_their_own() -> None:
+    k = ProgramBuilder("greater")
+    w, total = k.pointer("w", INT32), k.register("c0", INT32)
+    first, second = k(thumb2.ldr, w[0]), k(thumb2.ldr, w[1])
+    greater = k(thumb2.greater, first, second)
+    k(thumb2.mla, greater, greater, total, into=total)
+    registers = assign_registers(k.build(), THUMB2_FILE).registers
+    assert registers[greater] not in {registers[first], registers[second]}
+
+
+def test_both_results_of_an_instruction_differ_if_one_is_not_read() -> None:
+    k = ProgramBuilder("second")
+    w, total = k.pointer("w", UINT32), k.register("c0", INT32)
+    first, second = k.pair(thumb2.ldrd, w[0])
+    k(thumb2.mla, second, second, total, into=total)
+    registers = assign_registers(k.build(), THUMB2_FILE).registers
+    assert registers[first] != registers[second]
 
 
 def test_a_counter_without_a_register_is_in_memory() -> None:

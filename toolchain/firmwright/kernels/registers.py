@@ -52,18 +52,18 @@ class Assignment:
     groups: Mapping[Value, tuple[str, ...]]
     scratch: str = ""
 
-    def sharing(self, register: str) -> int:
-        """Return how many values have `register`, one after the other."""
-        return list(self.registers.values()).count(register)
-
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """An instruction, or the beginning of the program or the end of an iteration."""
+    """An instruction, or the beginning of the program or the end of an iteration.
+
+    `is_early` tells that results need other registers than the values that it uses.
+    """
 
     text: str
     uses: tuple[Holder, ...]
     results: tuple[Holder, ...] = ()
+    is_early: bool = False
 
 
 def assign_registers(program: Program, file: RegisterFile) -> Assignment:
@@ -107,9 +107,10 @@ def _scan(
     assigned: dict[Holder, tuple[str, ...]] = {}
     taken: set[str] = set()
     for place, event in enumerate(events):
-        for use in event.uses:
-            if use in assigned and last_use[use] == place:
-                taken -= {*assigned[use]}
+        ended = [x for x in event.uses if x in assigned and last_use[x] == place]
+        before = {name for use in ended for name in assigned[use]}
+        if not event.is_early:
+            taken -= before
         for result in event.results:
             if result in assigned or (result in placed and not file.places_inputs):
                 continue
@@ -122,8 +123,12 @@ def _scan(
                     f"at step {place}, {event.text}"
                 )
             assigned[result] = free
-            if last_use[result] > place:
-                taken |= {*free}
+            taken |= {*free}
+        if event.is_early:
+            taken -= before
+        for result in event.results:
+            if last_use[result] == place and result in assigned:
+                taken -= {*assigned[result]}
     return assigned
 
 
@@ -174,7 +179,7 @@ def _step_event(step: Step) -> _Event:
     addresses = tuple(item for item in step.results if isinstance(item, Address))
     results = tuple(_holders(item for item in step.results if item not in addresses))
     uses = tuple(_holders((*step.operands, *addresses)))
-    return _Event(step.instr.name, uses, results)
+    return _Event(step.instr.name, uses, results, step.instr.has_early_results)
 
 
 def _holders(given: Sequence[Argument] | Iterator[Argument]) -> Iterator[Holder]:

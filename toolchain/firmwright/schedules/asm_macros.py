@@ -38,13 +38,6 @@ def repeat_macro(count: int) -> str:
     return define(f"STEPS_{count}(FIRST, STEP)", lines)
 
 
-def operand_lines(operands: Sequence[str], per_line: int = 4) -> list[str]:
-    """Return asm operands separated by commas, a few per line."""
-    starts = range(0, len(operands), per_line)
-    lines = [", ".join(operands[start : start + per_line]) for start in starts]
-    return [line + "," for line in lines[:-1]] + lines[-1:]
-
-
 def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
     """Return lines of up to 92 columns: `head`, the items and commas, and `end`."""
     lines, line = [], head
