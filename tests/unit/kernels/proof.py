@@ -10,6 +10,9 @@ of bits: it does not know that (256 b + a) x = 256 b x + a x. So a proof has two
 2. What remains are polynomials modulo 2^32. The result is proven if the difference from
    the claim has the normal form 0.
 
+Floats are not interpreted: a float result is proven if it consists of the same operations
+in the same order.
+
 If an operand equals no form it stays as it is, and the second part fails. The solver
 then looks for values that disprove the claim.
 """
@@ -22,16 +25,17 @@ from typing import TypeAlias
 
 import z3
 
-from firmwright.base.dtypes import BOOL, INT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa.instruction import Immediate, Instr, operand_lanes
 from firmwright.kernels.program import Program
 
-Term: TypeAlias = z3.BitVecRef | z3.BoolRef
+Term: TypeAlias = z3.BitVecRef | z3.BoolRef | z3.ExprRef
 Multiply: TypeAlias = Callable[[z3.BitVecRef, z3.BitVecRef], z3.BitVecRef]
 
+FLOAT = z3.DeclareSort("float")
 SECONDS_MAX = 10
 """The time for one question to the solver; a proof takes milliseconds."""
 
@@ -91,13 +95,17 @@ def bits_of(
             )
         case tir.Var(name):
             return values[name]
+        case tir.FloatImm(value, dtype) if dtype == FLOAT32:
+            return z3.Const(repr(value), FLOAT)
+        case tir.Binary("add" | "sub" | "mul" as op, a, b) if a.dtype == FLOAT32:
+            return rounded(op, bits(a), bits(b))
         case tir.Binary("mul", a, b):
             return multiply(bits(a), bits(b))
         case tir.Binary("min", a, b):
             return bits(tir.Select(tir.Binary("lt", a, b), a, b))
         case tir.Binary("max", a, b):
             return bits(tir.Select(tir.Binary("gt", a, b), a, b))
-        case tir.Binary(op, a, b):
+        case tir.Binary(op, a, b) if not a.dtype.is_float:
             signs = SIGNED if a.dtype.signed else UNSIGNED
             functions = BOOLEAN if a.dtype == BOOL else {**EITHER, **signs}
             return functions[op](bits(a), bits(b))
@@ -107,8 +115,13 @@ def bits_of(
             return converted(bits(value), value.dtype, dtype)
         case tir.Select(cond, a, b):
             return z3.If(bits(cond), bits(a), bits(b))
-        case tir.FloatImm() | tir.BufferLoad() | tir.AccessPtr() | tir.IntrinsicCall():
+        case _:
             raise NoBitVectorError(node)
+
+
+def rounded(op: str, a: Term, b: Term) -> Term:
+    """Return an operation on floats, of which nothing is known but its operands."""
+    return z3.Function(op, FLOAT, FLOAT, FLOAT)(a, b)
 
 
 def converted(value: Term, source: DType, target: DType) -> Term:
@@ -249,8 +262,11 @@ class _Proof:
     ) -> list[list[Term]]:
         return evaluate_terms(instr, operands, self._product)
 
-    def problem(self, actual: z3.BitVecRef, expected: z3.BitVecRef) -> str:
+    def problem(self, actual: Term, expected: Term) -> str:
         """Return why `actual` may differ from `expected`, "" if it cannot."""
+        if expected.sort() == FLOAT:
+            same = actual.eq(expected)
+            return "" if same else f"is {actual}, not {expected}".replace("\n", "")
         difference = z3.simplify(actual - expected, som=True)
         if z3.is_bv_value(difference) and difference.as_long() == 0:
             return ""
