@@ -83,4 +83,4 @@ def test_what_a_model_lacks_is_named(
     for (status, errors), words in zip(said, lacks, strict=True):
         assert status == 2
         assert words in errors
-    assert "an installed extension that adds them" in said[0][1]
+    assert "or a custom operator" in said[0][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import subprocess
 import threading
 import zipfile
@@ -13,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from firmwright.base.errors import ToolFailedError
+from firmwright.extensions.studio import program_search
+from firmwright.extensions.studio.program_search import FrontSearch, SearchState
 from firmwright.extensions.studio.server import MODEL_BYTES_MAX, StudioServer
 from firmwright.extensions.studio.workbench import MODELS_MAX, Workbench
+from firmwright.flows.predict import program_front
+from onnx import TensorProto, helper
 from tests.browser import DESKTOP, PHONE, OpenPage, Pages
 
 if TYPE_CHECKING:
@@ -184,16 +190,87 @@ def test_the_command_compiles_the_same(
     model = add_digits(studio, digits_path)
     request = {**REQUEST, "model": model, "ram_bytes": 2000}
     _, found = send(studio, "/fit", json.dumps(request).encode())
-    words = found["command"].replace("MODEL", str(digits_path)).split()[1:]
+    words = shlex.split(found["command"])[1:]
+    assert words[1] == "digits.tflite"
+    words[1] = str(digits_path)
     compiled = fw(*words, "--json").json
     assert compiled["workspace_bytes"] == found["fit"]["workspace_bytes"] <= 2000
+
+
+def test_chips_are_offered_beside_the_boards(
+    studio: StudioServer, digits_path: Path
+) -> None:
+    _, found = send(studio, "/choices")
+    boards, chips = found["groups"]
+    assert "nucleo-l4r5zi" in [board["name"] for board in boards["boards"]]
+    (chip,) = (item for item in chips["boards"] if item["name"] == "stm32g474re")
+    request = {**REQUEST, "model": add_digits(studio, digits_path)}
+    body = json.dumps({**request, "board": chip["name"]}).encode()
+    assert send(studio, "/fit", body)[1]["fit"]["chip"] == "STM32G474RE"
+
+
+def test_a_search_is_ended_and_requests_are_answered_meanwhile(
+    studio: StudioServer, digits_path: Path
+) -> None:
+    body = json.dumps({**REQUEST, "model": add_digits(studio, digits_path)}).encode()
+    assert send(studio, "/search/state")[0] == 422
+    assert send(studio, "/search", body) == (200, {"done": 0, "total": 0})
+    assert send(studio, "/fit", body)[0] == 200
+    assert "programs" not in send(studio, "/search/state")[1]
+    assert send(studio, "/search/end")[0] == 200
+    assert send(studio, "/search/state")[0] == 422
+
+
+@pytest.mark.deep
+def test_a_search_counts_its_variants_and_names_its_error(
+    digits_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_front, "OBJECTIVES", ("size",))
+    states: list[SearchState] = []
+    program_search.search_programs(
+        str(digits_path), {"board": "nucleo-l4r5zi"}, states.append
+    )
+    *counted, last = states
+    totals = {state.total for state in counted}
+    assert [state.done for state in counted] == list(range(max(totals)))
+    assert last.programs
+    program_search.search_programs("none.tflite", {}, states.append)
+    assert "none.tflite" in states[-1].error
+
+
+def test_a_search_that_dies_is_an_error(digits_path: Path) -> None:
+    search = FrontSearch(str(digits_path), {"board": "nucleo-l4r5zi"})
+    search._process._process.kill()
+    search._process._process.join(10)
+    with pytest.raises(ToolFailedError, match="ended too early"):
+        search.state()
+    search.end()
+
+
+def test_each_unsupported_place_is_a_line(studio: StudioServer) -> None:
+    nodes = [
+        helper.make_node("Det", ["x"], ["y"], name="first"),
+        helper.make_node("Det", ["x"], ["z"], name="second"),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 3, 3]), ("y", [1]), ("z", [1]))
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    opset = [helper.make_opsetid("", 17)]
+    data = helper.make_model(graph, opset_imports=opset).SerializeToString()
+    status, found = send(studio, "/model", data, {"X-File-Name": "det.onnx"})
+    assert status == 422
+    assert found["error"] == "det.onnx: the model is not supported in 2 places:"
+    assert [place.split('"')[1] for place in found["places"]] == ["first", "second"]
+    assert "custom operator" in found["remedy"]
 
 
 def open_studio(page: Page, studio: StudioServer) -> OpenPage:
     opened = OpenPage(page)
     page.on("console", lambda message: opened.errors.append(message.text))
     page.on("pageerror", lambda error: opened.errors.append(error.message))
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(90_000)
     page.goto(studio.address)
     page.wait_for_selector("body[data-ready]")
     return opened
@@ -225,8 +302,11 @@ def test_a_person_fits_a_model_and_builds_the_package(
         [list(digits_path.read_bytes()), "digits.tflite"],
     )
     page.wait_for_selector("#verdict.good")
+    page.fill("#find-board", "l4r5")
     page.select_option("#board", "nucleo-l4r5zi")
     page.locator("#figures", has_text="STM32L4R5ZI").wait_for()
+    page.click("#show-front")
+    page.wait_for_selector("#search-progress")
     figures = page.inner_text("#figures")
     assert "ms" in figures
     assert page.locator("#plan svg").count() == 1
@@ -239,9 +319,10 @@ def test_a_person_fits_a_model_and_builds_the_package(
     page.fill("#ram", "100")
     page.dispatch_event("#ram", "change")
     page.wait_for_selector("#verdict.bad")
-    page.fill("#ram", "")
-    page.dispatch_event("#ram", "change")
+    assert page.is_hidden("#search")
+    page.click("#remedies button")
     page.wait_for_selector("#verdict.good")
+    assert int(page.input_value("#ram")) > 100
     page.click("#show-source")
     page.wait_for_selector("#source:not([hidden])")
     assert "digits_run" in page.inner_text("#source")
@@ -251,6 +332,14 @@ def test_a_person_fits_a_model_and_builds_the_package(
         page.click("#download button")
     archive = tmp_path / "package.zip"
     waiting.value.save_as(archive)
+    # Nothing of the last model stays beside the error of the next one.
+    opened.errors.clear()
+    page.set_input_files(
+        "#file", {"name": "broken.tflite", "mimeType": "", "buffer": b"broken"}
+    )
+    page.wait_for_selector("#message:not([hidden])")
+    for part in ("#result", "#plan-card", "#front-card", "#source-card"):
+        assert page.is_hidden(part)
     context.close()
     if width == DESKTOP:
         folder = tmp_path / "package"

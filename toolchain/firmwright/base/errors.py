@@ -32,7 +32,8 @@ class FirmwrightError(Exception):
         # A file's name must not look like a message.
         where = self.where.replace("\n", "\\n")
         text = f"{where}: {self.what}" if where else self.what
-        return f"{text} Try: {self.hint}" if self.hint else text
+        gap = "\n" if "\n" in text else " "
+        return f"{text}{gap}Try: {self.hint}" if self.hint else text
 
 
 class UsageError(FirmwrightError):
@@ -66,8 +67,8 @@ class UnsupportedItem:
 OPERATOR_IS_UNSUPPORTED = "this operator is not supported"
 _OPERATORS_HINT = (
     "other operators in the model before its export (`firmwright ops` lists the "
-    "supported ones), an installed extension that adds them "
-    "(docs/developing/extensions.md), or a custom operator "
+    "supported ones); end the exported model before the first of these places, and "
+    "compute the rest in your program; or a custom operator "
     "(docs/reference/custom-operators.md)."
 )
 
@@ -91,14 +92,15 @@ class UnsupportedError(FirmwrightError):
     ) -> None:
         listed: list[str] = []
         for item in items[:_SHOWN_MAX]:
-            listed.append(f"{item.op} at {item.where}: {item.why}")
+            place = item.where.removeprefix(f"{where}: ")
+            listed.append(f"\n  {item.op} at {place}: {item.why}")
         if len(items) > _SHOWN_MAX:
-            listed.append(f"and {len(items) - _SHOWN_MAX} more")
+            listed.append(f"\n  and {len(items) - _SHOWN_MAX} more")
         reasons = [item.why for item in items]
         if not hint and any(why.startswith(OPERATOR_IS_UNSUPPORTED) for why in reasons):
             hint = _OPERATORS_HINT
         count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
-        listing = f"the model is not supported in {count}: {'; '.join(listed)}."
+        listing = f"the model is not supported in {count}:{''.join(listed)}"
         super().__init__(what or listing, where=where, hint=hint)
         self.items = tuple(items)
 

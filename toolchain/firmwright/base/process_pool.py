@@ -1,4 +1,4 @@
-"""Pools of Python processes that run functions of this package.
+"""Python processes that run functions of this package: pools, and single ones.
 
 `child_process` starts all other processes.
 """
@@ -12,11 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Final, Literal
+from multiprocessing.connection import Connection
+from typing import Final, Generic, Literal, TypeVar
 
 from firmwright.base.import_path import python_path
 
 _FAREWELL_S: Final = 10.0
+Message = TypeVar("Message")
+Send = Callable[[Message], None]
+"""What a function calls to send a message to the process that started it."""
 
 
 @contextlib.contextmanager
@@ -33,8 +37,7 @@ def open_process_pool(
     starts further interpreters at any time.
     """
     context = multiprocessing.get_context(method)
-    safe = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
-    with _environment(safe):
+    with _environment(_safe_path()):
         pool = ProcessPoolExecutor(
             jobs,
             mp_context=context,
@@ -45,6 +48,47 @@ def open_process_pool(
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+class ReportingProcess(Generic[Message]):
+    """A process that runs `work`, which sends messages while it runs.
+
+    `end` stops it at any time. It ends with this process, too.
+    """
+
+    def __init__(self, work: Callable[[Send[Message]], None]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._receiver, sender = context.Pipe(duplex=False)
+        self._process = context.Process(target=_report, args=(sender, work))
+        with _environment(_safe_path()):
+            self._process.start()
+        sender.close()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.is_alive()
+
+    def messages(self) -> list[Message]:
+        """Return the messages that have arrived since the last call."""
+        found: list[Message] = []
+        with contextlib.suppress(EOFError, OSError):
+            while self._receiver.poll():
+                found.append(self._receiver.recv())
+        return found
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join(_FAREWELL_S)
+        self._receiver.close()
+
+
+def _report(sender: Connection, work: Callable[[Send[Message]], None]) -> None:
+    end_with_parent()
+    work(sender.send)
+
+
+def _safe_path() -> dict[str, str]:
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
 
 
 @contextlib.contextmanager

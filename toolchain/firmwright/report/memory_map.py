@@ -153,8 +153,13 @@ def format_bound(used_bytes: int, bound: int | None) -> str:
     return f"workspace {label} {relation}"
 
 
-def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
-    """Return the map for a page with its style sheet, by default for its own file."""
+def render_svg(
+    drawn: MemoryMap, page: MapPage | None = None, *, has_style_sheet: bool = False
+) -> str:
+    """Return the map for a report's page, by default for its own file.
+
+    `has_style_sheet` is set for another page that defines the colors of text and paper.
+    """
     steps = max(len(drawn.calls), 1)
     least_step, width = (30.0, 1030.0) if page else (54.0, 960.0)
     scale = MapScale(
@@ -167,6 +172,7 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
         "memory_map.svg.j2",
         map=drawn,
         page=page,
+        has_colors=page is not None or has_style_sheet,
         scale=scale,
         drawn=_draw_buffers(drawn, scale),
         ticks=range(0, drawn.used_bytes + 1, nice_step(drawn.used_bytes, TICKS_MAX)),

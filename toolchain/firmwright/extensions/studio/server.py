@@ -15,11 +15,20 @@ from http import HTTPStatus
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from firmwright.base.errors import FirmwrightError, InternalError, UsageError
+from firmwright.base.errors import (
+    FirmwrightError,
+    InternalError,
+    UnsupportedError,
+    UsageError,
+)
 from firmwright.base.json_input import JsonObject, as_object, parse_json
 from firmwright.base.templates import render_template
 from firmwright.base.version import VERSION
-from firmwright.extensions.studio.workbench import Workbench, read_request
+from firmwright.extensions.studio.workbench import (
+    ACCEPTED_SUFFIXES,
+    Workbench,
+    read_request,
+)
 
 MODEL_BYTES_MAX = 32 << 20
 """The largest model that is read; microcontrollers have less flash."""
@@ -46,9 +55,16 @@ class StudioServer(http.server.ThreadingHTTPServer):
         self.answers: dict[str, Answer] = {
             "/choices": lambda _: workbench.choices(),
             "/fit": lambda data: workbench.fit(read_request(data)),
-            "/front": lambda data: workbench.front(read_request(data)),
+            "/search": lambda data: workbench.start_search(read_request(data)),
+            "/search/state": lambda _: workbench.search_state(),
+            "/search/end": lambda _: workbench.end_search(),
             "/source": lambda data: workbench.source(read_request(data)),
         }
+
+    def server_close(self) -> None:
+        """Close the port, and end the search that may run."""
+        super().server_close()
+        self.workbench.end_search()
 
     @property
     def port(self) -> int:
@@ -101,6 +117,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             token=self.server.token,
             version=VERSION,
             bytes_max=MODEL_BYTES_MAX,
+            suffixes=ACCEPTED_SUFFIXES,
         )
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src "
@@ -126,7 +143,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except InternalError as error:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         except FirmwrightError as error:
-            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+            body = json.dumps(_describe(error)).encode()
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+            self._send(status, "application/json", body, {})
         except MemoryError:
             text = "the memory of this computer is not enough."
             self._refuse(HTTPStatus.INSUFFICIENT_STORAGE, text)
@@ -217,6 +236,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def _describe(error: FirmwrightError) -> dict[str, object]:
+    """Return an error with a line for each place of the model, and the remedy."""
+    if not isinstance(error, UnsupportedError):
+        return {"error": str(error)}
+    first, *places = error.what.splitlines()
+    where = f"{error.where}: " if error.where else ""
+    return {"error": where + first, "places": places, "remedy": error.hint}
 
 
 def _read_json(body: bytes) -> JsonObject:

@@ -4,6 +4,7 @@ Everything comes from the functions that the verbs use: `fit`, `compile`, `expor
 """
 
 import secrets
+import shlex
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,21 +13,21 @@ from pathlib import Path
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.base.json_input import Json, JsonObject
-from firmwright.boards import list_boards
+from firmwright.boards import list_boards, list_chips
 from firmwright.cli.fit import fit_to_json
 from firmwright.compilation_summary import CompilationSummary
+from firmwright.extensions.studio.program_search import FrontSearch
 from firmwright.flows.export.package_export import export_model
-from firmwright.flows.model.compilation import compile_for, options_for
+from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import MODEL_SUFFIXES, Model, load_model
 from firmwright.flows.predict.fit import fit_model, fit_of_program
-from firmwright.flows.predict.pareto_rows import pareto_rows
-from firmwright.flows.predict.program_front import find_program_front
 from firmwright.package.export_format import export_formats, find_export_format
 from firmwright.package.zip_archive import zip_tree
 from firmwright.pipeline import OPTIMIZE_GOALS, Compilation
 from firmwright.report.memory_map import make_memory_map, render_svg
 
+ACCEPTED_SUFFIXES = (*MODEL_SUFFIXES, ".keras", ".h5")
 MODELS_MAX = 8
 """The models that a page keeps; the oldest one makes room."""
 
@@ -44,6 +45,14 @@ class StudioRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedModel:
+    """A model, and the name of its file on the person's disk."""
+
+    model: Model
+    file_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Download:
     """A package to download."""
 
@@ -53,12 +62,16 @@ class Download:
 
 @dataclass(slots=True)
 class Workbench:
-    """The models that a person has dropped; one compilation runs at a time."""
+    """The models that a person has dropped; one compilation runs at a time.
+
+    A search of programs is a process of its own beside it.
+    """
 
     folder: Path
-    _models: dict[str, Model] = field(default_factory=dict)
+    _models: dict[str, DroppedModel] = field(default_factory=dict)
     _compiled: dict[StudioRequest, Compilation] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _search: FrontSearch | None = None
 
     def add_model(self, file_name: str, data: bytes) -> dict[str, object]:
         """Read a model file; raise FirmwrightError if it is not supported.
@@ -67,9 +80,9 @@ class Workbench:
         """
         name = Path(file_name.replace("\\", "/")).name
         suffix = Path(name).suffix.lower()
-        if suffix not in MODEL_SUFFIXES:
+        if suffix not in ACCEPTED_SUFFIXES:
             what = "this is not a model file."
-            raise UsageError(what, where=name, hint=f"{', '.join(MODEL_SUFFIXES)}.")
+            raise UsageError(what, where=name, hint=f"{', '.join(ACCEPTED_SUFFIXES)}.")
         stem = to_c_identifier(Path(name).stem)
         key = secrets.token_urlsafe(12)
         file = self.folder / key / f"{stem}{suffix}"
@@ -79,23 +92,22 @@ class Workbench:
             model = load_model(file)
             while len(self._models) >= MODELS_MAX:
                 del self._models[next(iter(self._models))]
-            self._models[key] = model
+            self._models[key] = DroppedModel(model, name)
         return {"model": key, "name": model.name, "file": name, "bytes": len(data)}
 
     def choices(self) -> dict[str, object]:
-        """Return the boards, goals and package formats that the page offers."""
-        boards: list[dict[str, object]] = []
-        for board in list_boards():
-            if not board.is_host:
-                row: dict[str, object] = {
-                    "name": board.name,
-                    "description": board.description,
-                    "ram_bytes": board.ram_bytes,
-                    "flash_bytes": board.flash_bytes,
-                }
-                boards.append(row)
+        """Return the boards, chips, goals and package formats that the page offers."""
+        boards = [board for board in list_boards() if not board.is_host]
+        names = {board.name for board in boards}
+        chips = [chip for chip in list_chips() if chip.name not in names]
+        groups: list[dict[str, object]] = []
+        for title, members in {"Boards": boards, "Chips": chips}.items():
+            rows = [
+                {"name": item.name, "description": item.description} for item in members
+            ]
+            groups.append({"title": title, "boards": rows})
         goals = [goal for goal in OPTIMIZE_GOALS if goal]
-        return {"boards": boards, "goals": goals, "formats": list(export_formats())}
+        return {"groups": groups, "goals": goals, "formats": list(export_formats())}
 
     def fit(self, request: StudioRequest) -> dict[str, object]:
         """Return the fit, and the drawing of the memory plan if the model fits."""
@@ -109,18 +121,28 @@ class Workbench:
             return {
                 "fit": fit_to_json(fit),
                 "plan": _draw_plan(compiled.summary),
-                "command": _command(request),
+                "command": _command(request, self._dropped(request).file_name),
             }
 
-    def front(self, request: StudioRequest) -> dict[str, object]:
-        """Return the programs that no other beats in RAM, flash and time."""
+    def start_search(self, request: StudioRequest) -> dict[str, object]:
+        """Start the search of the programs that none beats; it ends an earlier one."""
         with self._lock:
-            compiled, model = self._compile(request), self._model(request)
-            options = options_for(model.module, _options(request))
-            tradeoffs = pareto_rows(model.module, options)
-            programs = find_program_front(compiled, model.file, tradeoffs)
+            file, options = self._model(request).file, _options(request)
+            self.end_search()
+            self._search = FrontSearch(file, options)
+        return self.search_state()
+
+    def search_state(self) -> dict[str, object]:
+        """Return how far the search is, with its programs at the end."""
+        search = self._search
+        if search is None:
+            raise UsageError("no search is running.", hint="start it again.")
+        state = search.state()
+        found: dict[str, object] = {"done": state.done, "total": state.total}
+        if state.programs is None:
+            return found
         rows: list[dict[str, object]] = []
-        for program in programs:
+        for program in state.programs:
             row: dict[str, object] = {
                 "options": program.options,
                 "workspace_bytes": program.workspace_bytes,
@@ -129,9 +151,16 @@ class Workbench:
                 "is_current": program.is_current,
             }
             rows.append(row)
-        has_cycles = all(program.cycles is not None for program in programs)
+        has_cycles = all(program.cycles is not None for program in state.programs)
         unit = "cycles" if has_cycles else "instructions"
-        return {"programs": rows, "unit": unit}
+        return {**found, "programs": rows, "unit": unit}
+
+    def end_search(self) -> dict[str, object]:
+        """End the search if one is running."""
+        search, self._search = self._search, None
+        if search is not None:
+            search.end()
+        return {}
 
     def source(self, request: StudioRequest) -> dict[str, object]:
         """Return the C of the model."""
@@ -160,6 +189,9 @@ class Workbench:
         return self._compiled[request]
 
     def _model(self, request: StudioRequest) -> Model:
+        return self._dropped(request).model
+
+    def _dropped(self, request: StudioRequest) -> DroppedModel:
         if request.model not in self._models:
             what = "the page no longer has this model."
             raise UsageError(what, hint="drop the file again.")
@@ -216,13 +248,14 @@ def _draw_plan(summary: CompilationSummary) -> str:
     for name, pool in summary.pools.items():
         if pool.bytes and pool.access == "rw":
             title = f"{summary.model} on {summary.board}, pool {name}"
-            maps.append(render_svg(make_memory_map(summary, name, title)))
+            drawn = make_memory_map(summary, name, title)
+            maps.append(render_svg(drawn, has_style_sheet=True))
     return "".join(maps)
 
 
-def _command(request: StudioRequest) -> str:
+def _command(request: StudioRequest, file: str) -> str:
     """Return the command line that compiles the same."""
-    words = [f"firmwright compile MODEL --board {request.board}"]
+    words = [f"firmwright compile {shlex.quote(file)} --board {request.board}"]
     words.append(f"--optimize {request.optimize}")
     if request.ram_bytes is not None:
         words.append(f"--ram {request.ram_bytes}")

@@ -1,7 +1,8 @@
 """The programs of a model that none beats in RAM, flash and time, with options."""
 
+import itertools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,27 +20,32 @@ OBJECTIVES = ("speed", "balanced", "size")
 
 
 def find_program_front(
-    compiled: Compilation, file: str, tradeoffs: Sequence[MemoryTradeoff]
+    compiled: Compilation,
+    file: str,
+    tradeoffs: Sequence[MemoryTradeoff],
+    watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[ParetoProgram, ...]:
     """Compile the model in `file` for each objective, and each RAM of `tradeoffs`.
 
-    Return () for a lowered module, which has no other programs.
+    `watch` is called with the number of programs that are done, and of all. Return ()
+    for a lowered module, which has no other programs.
     """
     imported = compiled.imported
     if not isinstance(imported.entry, Function) or imported.is_started:
         return ()
     limits: list[int | None] = [None, *(item.workspace_bytes for item in tradeoffs)]
     programs = [_describe(compiled, file, is_current=True)]
-    for objective in OBJECTIVES:
-        for limit in limits:
-            options = replace(compiled.options, optimize=objective, ram_bytes=limit)
-            if options == compiled.options:
-                continue
-            try:
-                program = lower_program(imported, options)
-            except DoesNotFitError:
-                continue
-            programs.append(_describe(program, file))
+    variants = list(itertools.product(OBJECTIVES, limits))
+    for done, (objective, limit) in enumerate(variants):
+        watch(done, len(variants))
+        options = replace(compiled.options, optimize=objective, ram_bytes=limit)
+        if options == compiled.options:
+            continue
+        try:
+            program = lower_program(imported, options)
+        except DoesNotFitError:
+            continue
+        programs.append(_describe(program, file))
     return pareto_front(programs)
 
 

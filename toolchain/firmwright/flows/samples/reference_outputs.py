@@ -17,6 +17,7 @@ from firmwright.flows.model.model import Model
 from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
+from firmwright.frontends.tflite import names_in_file, read_tflite
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import (
     evaluate_graph,
@@ -111,21 +112,23 @@ def run_oracle_reference(
     subgraph = compiled.module.origin.subgraph
     graph = compiled.module if isinstance(compiled, Model) else compiled.imported
     integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
+    names = _names_in_file(compiled.source, subgraph, runtime)
     result = run_reference(
         compiled.source,
-        samples,
+        [_renamed(sample, names) for sample in samples],
         runtime,
         layers=layers,
         subgraph=subgraph,
         integers=integers,
     )
+    ours = {theirs: name for name, theirs in names.items()}
     uses = Counter(result.layer_names.values())
     layers_of_samples: list[dict[str, Array]] = []
     for values in result.layers:
         named: dict[str, Array] = {}
         for index, name in result.layer_names.items():
             if uses[name] == 1:
-                named[name] = _as_stored(values[index], runtime)
+                named[ours.get(name, name)] = _as_stored(values[index], runtime)
         layers_of_samples.append(named)
     module = compiled.module
     outputs = [_with_module_names(values, module) for values in result.outputs]
@@ -135,6 +138,19 @@ def run_oracle_reference(
         layers=tuple(layers_of_samples),
         note=_rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
     )
+
+
+def _names_in_file(
+    source: bytes, subgraph: int, runtime: RuntimeName
+) -> dict[str, str]:
+    """Return the names in a .tflite file of tensors that its signature names."""
+    if runtime not in ("litert", "tflm"):
+        return {}
+    return names_in_file(read_tflite(source, ""), subgraph)
+
+
+def _renamed(sample: Tensors, names: Mapping[str, str]) -> Tensors:
+    return {names.get(name, name): values for name, values in sample.items()}
 
 
 def _rounding_note(changed: int, values: int, runtime: str) -> str:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
         preprocess_tflite as preprocess_tflite,
     )
     from firmwright.frontends.tflite.reader import read_tflite as read_tflite
+    from firmwright.frontends.tflite.signature_names import (
+        names_in_file as names_in_file,
+    )
 
 __getattr__ = export_on_use(
     __name__,
@@ -23,5 +26,6 @@ __getattr__ = export_on_use(
         "c_array": ["is_c_source", "read_c_array"],
         "preprocess": ["preprocess_tflite"],
         "reader": ["read_tflite"],
+        "signature_names": ["names_in_file"],
     },
 )

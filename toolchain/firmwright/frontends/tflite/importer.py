@@ -12,6 +12,7 @@ from firmwright.frontends.tflite.decoded_model import RawModel, RawSubgraph
 from firmwright.frontends.tflite.fold_list_updates import merge_list_updates
 from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.frontends.tflite.rewrites import function_rewrites
+from firmwright.frontends.tflite.signature_names import name_by_signatures
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.subgraph_importer import SubgraphImporter
 from firmwright.frontends.tflite.widen_constants import widen_constants
@@ -34,6 +35,7 @@ def import_model(
     `is_claimed` selects operators imported as `custom`, `data` is the file. Raises
     UnsupportedError with every unsupported item, UsageError for an unknown signature.
     """
+    raw = name_by_signatures(raw)
     graphs: list[RawSubgraph] = []
     for graph in raw.subgraphs:
         graphs.append(merge_list_updates(make_signed(widen_constants(graph))))

@@ -3,13 +3,31 @@
   const at = (id) => document.getElementById(id);
   const token = document.body.dataset.token;
   const bytesMax = Number(document.body.dataset.bytesMax);
+  const pollMs = 400;
   const number = (value) => value.toLocaleString("en-US");
   let model = "";
   let latest = 0;
+  let searches = 0;
+  let choices = [];
+  let board = "";
 
-  const say = (text) => {
-    at("message").textContent = text;
+  // An error is a text, and the places that it lists.
+  const say = (text, places = [], remedy = "") => {
+    const list = document.createElement("ul");
+    list.append(...places.map((place) => element("li", place)));
+    at("message").replaceChildren(element("p", text));
+    if (places.length) at("message").append(list);
+    if (remedy) at("message").append(element("p", `Try: ${remedy}`));
     at("message").hidden = !text;
+  };
+
+  const explain = (error) => say(error.message, error.places, error.remedy);
+
+  const clear = () => {
+    latest += 1;
+    endSearch();
+    for (const id of ["result", "plan-card", "front-card", "source-card"]) at(id).hidden = true;
+    at("result").classList.remove("busy");
   };
 
   const post = async (path, body, headers = {}) => {
@@ -20,7 +38,7 @@
     });
     if (answer.ok) return answer;
     const problem = await answer.json();
-    throw new Error(problem.error);
+    throw Object.assign(new Error(problem.error), problem);
   };
 
   const ask = async (path, body) => (await post(path, body)).json();
@@ -29,7 +47,7 @@
 
   const request = () => ({
     model,
-    board: at("board").value,
+    board,
     optimize: at("optimize").value,
     ram_bytes: bytesOf("ram"),
     flash_bytes: bytesOf("flash"),
@@ -75,11 +93,38 @@
       const range = time.most === null ? `over ${ms(time.least)} ms` : `${ms(time.least)} to ${ms(time.most)} ms`;
       figure("Time, modeled", range, `at ${time.clock_hz / 1e6} MHz on ${time.chip}`);
     }
-    at("remedies").replaceChildren(...fit.remedies.map((remedy) => element("li", remedy.text)));
+    at("remedies").replaceChildren(...fit.remedies.map(remedyItem));
+  };
+
+  const remedyItem = (remedy) => {
+    const about = remedy.is_estimate ? "about " : "";
+    const needs = `it then needs ${about}${number(remedy.workspace_bytes)} bytes`;
+    const item = element("li", remedy.kind === "board" ? remedy.text : "");
+    if (remedy.kind === "board") return item;
+    const [option, value] = remedy.text.split(" ");
+    const knob = {
+      "--ram": ["ram", `Set RAM to ${number(Number(value))} bytes`],
+      "--optimize": ["optimize", `Set ${value}`],
+      "--stream-input-rows": ["rows", "Feed the input by rows"],
+    }[option];
+    if (!knob) {
+      item.textContent = `${remedy.text}: ${needs}.`;
+      return item;
+    }
+    const button = element("button", knob[1]);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      if (value) at(knob[0]).value = value;
+      else at(knob[0]).checked = true;
+      update();
+    });
+    item.append(button, option === "--ram" ? "" : `${needs}.`);
+    return item;
   };
 
   const update = async () => {
     if (!model) return;
+    endSearch();
     const turn = ++latest;
     at("result").classList.add("busy");
     say("");
@@ -90,11 +135,12 @@
       at("command").textContent = found.command;
       at("plan").innerHTML = found.plan;
       at("source").hidden = true;
-      at("front").replaceChildren();
       for (const id of ["plan-card", "front-card", "source-card"]) at(id).hidden = !found.plan;
       at("result").hidden = false;
     } catch (error) {
-      if (turn === latest) say(error.message);
+      if (turn !== latest) return;
+      clear();
+      explain(error);
     } finally {
       if (turn === latest) at("result").classList.remove("busy");
     }
@@ -102,6 +148,10 @@
 
   const open = async (file) => {
     if (!file) return;
+    model = "";
+    clear();
+    const turn = latest;
+    at("model-name").textContent = "";
     if (file.size > bytesMax) {
       say(`${file.name} has ${number(file.size)} bytes; at most ${number(bytesMax)} are read.`);
       return;
@@ -111,12 +161,56 @@
     try {
       const answer = await post("/model", file, { "X-File-Name": encodeURIComponent(file.name) });
       const found = await answer.json();
+      if (turn !== latest) return;
       model = found.model;
       at("model-name").textContent = `${found.file}, ${number(found.bytes)} bytes`;
       await update();
     } catch (error) {
+      if (turn !== latest) return;
       at("model-name").textContent = "";
-      say(error.message);
+      explain(error);
+    }
+  };
+
+  const showSearch = (text, done, total) => {
+    at("search").hidden = !text;
+    at("show-front").hidden = Boolean(text);
+    at("search-text").textContent = text;
+    if (total) {
+      at("search-progress").max = total;
+      at("search-progress").value = done;
+    } else {
+      at("search-progress").removeAttribute("value");
+    }
+  };
+
+  // Ends the search that runs, and removes its programs.
+  const endSearch = () => {
+    searches += 1;
+    at("front").replaceChildren();
+    if (!at("search").hidden) ask("/search/end", {}).catch((error) => explain(error));
+    showSearch("", 0, 0);
+  };
+
+  const search = async () => {
+    endSearch();
+    const turn = searches;
+    say("");
+    showSearch("Searching the limits of RAM …", 0, 0);
+    try {
+      let found = await ask("/search", request());
+      while (turn === searches && !found.programs) {
+        if (found.total) showSearch(`${found.done} of ${found.total} variants`, found.done, found.total);
+        await new Promise((resume) => setTimeout(resume, pollMs));
+        if (turn === searches) found = await ask("/search/state", {});
+      }
+      if (turn !== searches) return;
+      showFront(found);
+      showSearch("", 0, 0);
+    } catch (error) {
+      if (turn !== searches) return;
+      showSearch("", 0, 0);
+      explain(error);
     }
   };
 
@@ -164,7 +258,7 @@
     try {
       await work();
     } catch (error) {
-      say(error.message);
+      explain(error);
     } finally {
       button.disabled = false;
     }
@@ -185,6 +279,34 @@
     URL.revokeObjectURL(link.href);
   };
 
+  // Lists the boards and chips that have each word of the search.
+  const listBoards = () => {
+    const words = at("find-board").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const groups = [];
+    for (const group of choices) {
+      const made = document.createElement("optgroup");
+      made.label = group.title;
+      for (const { name, description } of group.boards) {
+        const text = description ? `${name}: ${description}` : name;
+        if (!words.every((word) => text.toLowerCase().includes(word))) continue;
+        const option = element("option", text);
+        option.value = name;
+        made.append(option);
+      }
+      if (made.children.length) groups.push(made);
+    }
+    at("board").replaceChildren(...groups);
+    at("board").value = board;
+    at("board-count").textContent = groups.length ? "" : "No board or chip has these words.";
+  };
+
+  const chooseBoard = (name) => {
+    board = name;
+    at("board").value = name;
+    at("board-name").textContent = name;
+    update();
+  };
+
   const fill = (id, rows) => at(id).replaceChildren(...rows.map(([value, text]) => {
     const option = element("option", text);
     option.value = value;
@@ -193,15 +315,23 @@
 
   const start = async () => {
     const found = await ask("/choices", {});
-    fill("board", found.boards.map((board) => [board.name, board.description]));
+    choices = found.groups;
+    listBoards();
+    chooseBoard(choices[0].boards[0].name);
+    at("find-board").addEventListener("input", listBoards);
+    at("find-board").addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && at("board").options.length) chooseBoard(at("board").options[0].value);
+    });
+    at("board").addEventListener("change", (event) => chooseBoard(event.target.value));
     fill("optimize", found.goals.map((goal) => [goal, goal]));
     fill("format", found.formats.map((name) => [name, name]));
     at("optimize").value = "balanced";
     at("format").value = "cmake";
-    for (const id of ["board", "optimize", "ram", "flash", "rows"]) at(id).addEventListener("change", update);
+    for (const id of ["optimize", "ram", "flash", "rows"]) at(id).addEventListener("change", update);
     at("knobs").addEventListener("submit", (event) => event.preventDefault());
     at("file").addEventListener("change", (event) => open(event.target.files[0]));
-    at("show-front").addEventListener("click", run(at("show-front"), async () => showFront(await ask("/front", request()))));
+    at("show-front").addEventListener("click", search);
+    at("end-search").addEventListener("click", endSearch);
     at("show-source").addEventListener("click", run(at("show-source"), showSource));
     const button = at("download").querySelector("button");
     at("download").addEventListener("submit", run(button, download));
@@ -218,5 +348,5 @@
     document.body.dataset.ready = "true";
   };
 
-  start().catch((error) => say(error.message));
+  start().catch((error) => explain(error));
 })();
