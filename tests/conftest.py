@@ -43,6 +43,7 @@ HOST_COMPILERS = ("gcc", "clang", "cc")
 QEMU_TOOLS = {
     "arm": ("arm-none-eabi-gcc", "qemu-system-arm"),
     "riscv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
+    "xtensa": ("xtensa-lx106-elf-gcc", "qemu-system-xtensa"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firmwright.boards import Board, load_board
+from firmwright.boards import load_board
 from firmwright.build.compiler_flags import gnu_tool
 from firmwright.build.zig_toolchain import zig_command, zig_flags
 from firmwright.kernels.isa.dsp import DSP
@@ -22,6 +22,7 @@ from firmwright.kernels.isa.thumb1 import THUMB1
 from firmwright.kernels.isa.thumb2 import THUMB2
 from firmwright.kernels.isa.thumb2_bits import THUMB2_BITS
 from firmwright.kernels.isa.vfp import VFP
+from firmwright.kernels.isa.xtensa import XTENSA
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,36 @@ _GCC_FLAGS = (
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What compiles images and executes them, and where these are in its memory."""
+
+    compiler: tuple[object, ...]
+    emulator: tuple[str, ...]
+    code: int
+    data: int
+    end: int
+
+
+def machine_of(board_name: str) -> Machine:
+    """Return the machine of a board, whose compiler is gcc or that of zig."""
+    board = load_board(board_name)
+    compiler: tuple[object, ...]
+    if board.compiler == "zig":
+        compiler = (*zig_command(), "cc", *zig_flags(board))
+    else:
+        compiler = (gnu_tool(board, "gcc"), *board.cpu_flags, *_GCC_FLAGS)
+    run = board.run
+    emulator = (run.program, "-machine", run.machine, *run.args)
+    return Machine(
+        compiler, emulator, board.flash.start, board.ram.start, board.ram.end
+    )
+
+
+@dataclass(frozen=True)
 class Core:
     """A core and its instruction sets.
+
+    The machine is that of a board, or one that no board has.
 
     The registers `operands` and `results` point to the data of a case; no class has
     them. `number` loads a number into a register, `add` and `subtract` change one by
@@ -66,23 +95,16 @@ class Core:
     place_bytes: int = 16
     headers: tuple[str, ...] = ()
     flags: tuple[str, ...] = ("-masm-syntax-unified",)
+    machine_without_board: Machine | None = None
 
     @property
-    def compiler(self) -> tuple[object, ...]:
-        """The command of the C compiler, with the options of the core."""
-        if self.board.compiler == "zig":
-            return (*zig_command(), "cc", *zig_flags(self.board))
-        gcc = gnu_tool(self.board, "gcc")
-        return (gcc, *self.board.cpu_flags, *_GCC_FLAGS)
+    def machine(self) -> Machine:
+        return self.machine_without_board or machine_of(self.board_name)
 
     @property
     def has_vector_groups(self) -> bool:
         """Whether vectors are groups of registers, as those of RISC-V."""
         return RVV in self.sets
-
-    @property
-    def board(self) -> Board:
-        return load_board(self.board_name)
 
 
 _LOAD = "ldr {register}, [{pointer}, #{offset}]"
@@ -122,6 +144,13 @@ _RISCV = {
         "sw {register}, {offset}({pointer})",
     ),
 }
+_XTENSA = {
+    RegisterClass.CORE: Access(
+        ("a0", "a15", "a4", "a12", "a5", "a14", "a6", "a13", "a7", "a9", "a10", "a11"),
+        "l32i {register}, {pointer}, {offset}",
+        "s32i {register}, {pointer}, {offset}",
+    ),
+}
 
 _FPU = {
     **_THUMB2,
@@ -148,6 +177,13 @@ _HELIUM = {
     ),
 }
 
+LX106 = Machine(
+    ("xtensa-lx106-elf-gcc", "-mtext-section-literals", *_GCC_FLAGS),
+    ("qemu-system-xtensa", "-machine", "sim", "-cpu", "lx106"),
+    code=0x50000000,
+    data=0x60000000,
+    end=0x60100000,
+)
 ARMV7_M = (THUMB2, THUMB2_BITS)
 ARMV7E_M = (*ARMV7_M, DSP, DSP_LANES)
 CORES = {
@@ -182,5 +218,17 @@ CORES = {
         add="add {register}, {register}, {other}",
         subtract="sub {register}, {register}, {other}",
         flags=("-march=rv32imac_zba_zbb",),
+    ),
+    "lx106": Core(
+        "",
+        (XTENSA,),
+        _XTENSA,
+        operands="a2",
+        results="a3",
+        number="movi {register}, {value}",
+        add="add {register}, {register}, {other}",
+        subtract="sub {register}, {register}, {other}",
+        flags=(),
+        machine_without_board=LX106,
     ),
 }

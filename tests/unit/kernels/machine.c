@@ -10,7 +10,7 @@ static uint8_t results[CASES * RESULT_BYTES_MAX] __attribute__((aligned(16)));
 
 void start(void);
 void fault(void);
-static void run_all(void);
+void run_all(void);
 
 #if defined(__riscv)
 
@@ -42,6 +42,55 @@ __attribute__((naked, section(".vectors"))) void start(void)
                      "csrs mstatus, t0\n\t"
                      ".option pop\n\t"
                      "j %0" ::"i"(run_all));
+}
+
+#elif defined(__XTENSA__)
+
+/* The core begins at the first address of the code. An exception continues behind the base of
+ * vectors, at a place for each kind. */
+__asm__(".section .vectors, \"ax\"\n\t"
+        ".globl start\n"
+        "start:\n\t"
+        "j begin\n\t"
+        ".literal_position\n\t"
+        ".balign 256\n"
+        "vectors:\n\t"
+        ".rept 8\n\t"
+        ".balign 16\n\t"
+        "movi a0, fault\n\t"
+        "jx a0\n\t"
+        ".endr\n"
+        "begin:\n\t"
+        "movi a0, vectors\n\t"
+        "wsr.vecbase a0\n\t"
+        "movi a1, stack_high\n\t"
+        "movi a0, run_all\n\t"
+        "jx a0\n\t"
+        ".previous");
+
+static uintptr_t simulator_call(uintptr_t number, uintptr_t a, uintptr_t b, uintptr_t c)
+{
+    register uintptr_t a2 __asm__("a2") = number;
+    register uintptr_t a3 __asm__("a3") = a;
+    register uintptr_t a4 __asm__("a4") = b;
+    register uintptr_t a5 __asm__("a5") = c;
+    __asm__ volatile("simcall" : "+r"(a2), "+r"(a3) : "r"(a4), "r"(a5) : "memory");
+    return a2;
+}
+
+static uintptr_t call_host(uintptr_t operation, uintptr_t argument)
+{
+    enum { HOST_EXIT = 1, HOST_WRITE = 4, HOST_OPEN = 5 };
+    enum { CREATE_AND_WRITE = 0x241, ALL_MAY_READ = 0644 };
+    const uintptr_t *given = (const uintptr_t *)argument;
+    switch (operation) {
+    case OPEN:
+        return simulator_call(HOST_OPEN, given[0], CREATE_AND_WRITE, ALL_MAY_READ);
+    case WRITE:
+        return simulator_call(HOST_WRITE, given[0], given[1], given[2]);
+    default:
+        return simulator_call(HOST_EXIT, argument != APPLICATION_EXIT, 0, 0);
+    }
 }
 
 #else
@@ -82,7 +131,7 @@ __attribute__((aligned(4))) void fault(void)
     leave(RUN_TIME_ERROR);
 }
 
-static void run_all(void)
+void run_all(void)
 {
     const uintptr_t opened[3] = {(uintptr_t) "results.bin", WRITE_BINARY, 11};
     const uintptr_t file = call_host(OPEN, (uintptr_t)opened);

@@ -154,13 +154,12 @@ def _values(lanes: Sequence[object] | Array) -> str:
 
 def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str]:
     """Compile the image, and return what the assembler rejects by instruction."""
-    board = core.board
+    machine = core.machine
     (folder / "trials.c").write_text(_trial_functions(core, trials))
     data = layout_of(core.place_bytes).data
     data.tofile(folder / "cases.bin")
-    ram = board.ram
     script = _LINKER_SCRIPT.format(
-        flash=board.flash.start, ram=ram.start, ram_end=ram.end
+        flash=machine.code, ram=machine.data, ram_end=machine.end
     )
     (folder / "link.ld").write_text(script)
     sizes = {
@@ -169,7 +168,7 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
         "CASE_BYTES": data.shape[1],
         "RESULT_BYTES_MAX": max(trial.result_bytes for trial in trials),
     }
-    command = [*core.compiler, *core.flags, *_FLAGS, *_MORE]
+    command = [*machine.compiler, *core.flags, *_FLAGS, *_MORE]
     command += [f"-D{name}={value}" for name, value in sizes.items()]
     command += [f"-I{_HERE}", "-T", "link.ld", "trials.c", str(_HERE / "machine.c")]
     command += ["-o", "image.elf"]
@@ -200,8 +199,7 @@ def _trial_functions(core: Core, trials: Sequence[Trial]) -> str:
 
 
 def _run(core: Core, folder: Path) -> Array:
-    run = core.board.run
-    command = [run.program, "-machine", run.machine, *run.args, "-kernel", "image.elf"]
+    command = [*core.machine.emulator, "-kernel", "image.elf"]
     command += ["-semihosting-config", "enable=on,target=native"]
     command += ["-display", "none", "-monitor", "none", "-serial", "none"]
     result = folder / "results.bin"

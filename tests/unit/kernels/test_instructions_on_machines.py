@@ -9,7 +9,7 @@ import pytest
 from tests.unit.kernels.cores import CORES
 from tests.unit.kernels.machine import wrong_instructions
 
-ARM_CORES = [name for name in CORES if not name.startswith("rv32")]
+ARM_CORES = [name for name in CORES if name.startswith("cortex")]
 
 
 def check(name: str, folder: Path) -> None:
@@ -33,3 +33,8 @@ def test_instructions_of_riscv_vectors(tmp_path: Path) -> None:
 @pytest.mark.qemu("riscv32")
 def test_instructions_of_riscv(tmp_path: Path) -> None:
     check("rv32", tmp_path)
+
+
+@pytest.mark.qemu("xtensa")
+def test_instructions_of_xtensa(tmp_path: Path) -> None:
+    check("lx106", tmp_path)

@@ -185,3 +185,21 @@ def test_a_wrong_lane_of_a_group_is_named(tmp_path: Path) -> None:
 
     wrong = wrong_instructions(CORES["rv32 vectors"], table, tmp_path)
     assert ": lane 1 of d: " in wrong["adds_to_the_first"]
+
+
+@pytest.mark.qemu("xtensa")
+def test_wrong_rows_of_a_core_without_a_board_are_found(tmp_path: Path) -> None:
+    table = InstructionSet("planted", frozenset())
+
+    @table.instruction("sub {d}, {a}, {b}")
+    def reversed_difference(a: Int, b: Int) -> Int:
+        return wrap_difference(b, a)
+
+    @table.instruction("ill\n\tmov {d}, {a}")
+    def stops(a: Int) -> Int:
+        return a
+
+    wrong = wrong_instructions(CORES["lx106"], table, tmp_path)
+    assert list(wrong) == ["reversed_difference", "stops"]
+    assert "the machine returns d = 0xffffffff" in wrong["reversed_difference"]
+    assert wrong["stops"].endswith(": the machine stops")

@@ -166,6 +166,8 @@ class AssemblyText:
         offset = "+".join(parts)
         if form is AddressForm.PARENTHESES:
             return f"{offset or 0}({base})"
+        if form is AddressForm.COMMA:
+            return f"{base}, {offset or 0}"
         mark = "" if factor else "#"
         return f"[{base}, {mark}{offset}]" if offset else f"[{base}]"
 

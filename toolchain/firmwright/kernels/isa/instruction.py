@@ -73,6 +73,7 @@ class AddressForm(enum.Enum):
     LANES = "[base, vector, uxtw #shift], an address for each lane"
     MULTIPLE = "base, or base! to advance, of loads and stores of several registers"
     PARENTHESES = "offset(base), of RISC-V"
+    COMMA = "base, offset, of Xtensa"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ class AddressText:
                 return self.base + "!" * bool(self.advance)
             case AddressForm.PARENTHESES:
                 return f"{self.offset}({self.base})"
+            case AddressForm.COMMA:
+                return f"{self.base}, {self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
