@@ -55,14 +55,16 @@ CONSTRAINTS = {
 class ProgramForms:
     """A micro-kernel for the compilers of an instruction set.
 
-    `narrow` is the program for compilers that leave one register less, if they differ.
-    Both programs have the same operands, repeats and loops.
+    `narrow` is the program for clang, which leaves one register less, if it differs. On
+    cores with Helium it is also that of gcc, which has loops of one register more. Both
+    programs have the same operands, repeats and loops.
     """
 
     wide: Program
     narrow: Program | None
     doc: str
     file: RegisterFile = THUMB2_FILE
+    is_for_helium: bool = True
 
     @property
     def macro(self) -> str:
@@ -110,10 +112,14 @@ def macro_definitions(forms: ProgramForms) -> tuple[str, ...]:
     if forms.narrow:
         text = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
         narrow = "\n".join(_macros(forms, text))
+        test, users = "defined(__clang__)", "for clang."
+        if forms.is_for_helium:
+            test += " || defined(__ARM_FEATURE_MVE)"
+            users = "for clang and for the loops of cores with Helium."
         shape = f"""\
 /* {forms.doc} The first form needs one register
- * less, for clang and for the loops of cores with Helium. */
-#if defined(__clang__) || defined(__ARM_FEATURE_MVE)
+ * less, {users} */
+#if {test}
 {narrow}
 #else
 {wide}

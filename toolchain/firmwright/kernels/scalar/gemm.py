@@ -138,7 +138,8 @@ def _hold_columns(o: _Block, load: Instr, i: Index, at_once: int) -> None:
 @cache
 def mla_forms(shape: ScalarMicrokernel) -> ProgramForms:
     narrow = _mla_program(shape, is_narrow=True)
-    return ProgramForms(_mla_program(shape), narrow, _doc(shape))
+    wide, doc = _mla_program(shape), _doc(shape)
+    return ProgramForms(wide, narrow, doc, is_for_helium=False)
 
 
 # ---- rvm -----------------------------------------------------------------------------
