@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import z3
+from z3 import z3util
 
 from firmwright.base.dtypes import INT8
 from firmwright.kernels.dsp.gemm import (
@@ -21,6 +23,8 @@ from firmwright.kernels.dsp.gemm import (
     gemm_program,
 )
 from firmwright.kernels.dsp.weight_packing import BYTES, INT4, PAIRED, PairPacking
+from firmwright.kernels.evaluation import evaluate
+from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa.dsp import smlad
 from firmwright.kernels.isa.instruction import InstructionSet, Int, Word
 from firmwright.kernels.isa.lanes import high, low, wrap_sum
@@ -29,6 +33,7 @@ from firmwright.ops.conv_window import ConvWindow
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from tests.unit.kernels.gemm_claims import PACKINGS, gemm_claim
 from tests.unit.kernels.proof import (
+    Claim,
     all_on_terms,
     counterexample,
     failures,
@@ -210,6 +215,31 @@ def test_a_wrong_accumulator_is_found() -> None:
 def test_weights_that_do_not_fit_are_found(tile: GemmTile) -> None:
     claim = gemm_claim(tile, gemm_program(tile, 1), 1, are_obligations_met=False)
     found = failures(claim)
-    odd = [place for place in range(8) if place // tile.pixels % 2]
-    assert list(found) == [f"c{place}" for place in odd]
-    assert "w1_0 = -128" in found[f"c{odd[0]}"] or "w1_1 = -128" in found[f"c{odd[0]}"]
+    odd = [f"c{place}" for place in range(8) if place // tile.pixels % 2]
+    assert list(found) == odd
+    for name in odd:
+        assert re.search(r"w[1357]_[01] = -128\b", found[name])
+        assert found[name].startswith(
+            f"{tile.name}: {name} is {replayed(claim, name, found[name])}"
+        )
+
+
+def replayed(claim: Claim, name: str, failure: str) -> str:
+    """Return what numpy finds for the values that disprove a claim: `1, not 2`."""
+    values = [
+        (z3.BitVec(variable, 32), z3.BitVecVal(int(value), 32))
+        for variable, value in re.findall(r"(\w+) = (-?\d+)", failure)
+    ]
+
+    def concrete(term: z3.BitVecRef) -> np.ndarray:
+        known = z3.substitute(term, *values)
+        others = [(each, z3.BitVecVal(0, 32)) for each in z3util.get_vars(known)]
+        return np.array(
+            [z3.simplify(z3.substitute(known, *others)).as_long()], np.uint32
+        )
+
+    memory = {key: list(map(concrete, words)) for key, words in claim.memory.items()}
+    registers = {key: [concrete(total)] for key, total in claim.registers.items()}
+    state = run_program(claim.program, evaluate, memory, registers, claim.numbers)
+    found = int(state.registers[name][0][0])
+    return f"{found}, not {int(concrete(claim.results[name]).astype(np.int32)[0])}"
