@@ -22,7 +22,7 @@ from firmwright.kernels.isa.instruction import Register, RegisterClass
 from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
-from firmwright.schedules.helium import add_sub, resize_bilinear
+from firmwright.schedules.helium import add_sub, moves, resize_bilinear
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
 
@@ -126,6 +126,10 @@ def test_interpolations_of_helium(dtype: DType, lane: int, bits: int) -> None:
         weights = {"up": up, "down": whole - up, "bits": 2 * bits}
         weights |= {"to_left": left, "to_right": whole - left}
         check_helium(loop, f"mve_interpolate_{dtype.name}_{lane}", weights)
+
+
+def test_flips_of_signs_of_helium() -> None:
+    check_helium(moves.SIGN_FLIPS, "mve_flip_signs", {})
 
 
 def test_conditions_choose_steps_and_print_as_statements() -> None:

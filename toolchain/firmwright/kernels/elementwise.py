@@ -55,6 +55,25 @@ class ElementLoop:
 # ---- the specification ---------------------------------------------------------------
 
 
+def value_intrinsic(
+    name: str, operands: Sequence[Operand], element: Element, doc: str
+) -> Intrinsic:
+    """Return `element` as a function of those operands that it uses, all numbers."""
+    variables = {op.name: ArithExpr(tir.Var(op.name, op.dtype)) for op in operands}
+    value = element(**variables).expr
+    used = {node.name for node in walk(value) if isinstance(node, tir.Var)}
+    taken = [op for op in operands if op.name in used]
+    return Intrinsic(
+        name,
+        tuple(Operand(op.name, "in", op.dtype) for op in taken),
+        partial(_element_meaning, value, [op.name for op in taken]),
+        portable="",
+        doc=doc,
+        result=value.dtype,
+        value=value,
+    )
+
+
 def element_intrinsics(
     name: str,
     operands: Sequence[Operand],
@@ -72,26 +91,18 @@ def element_intrinsics(
     """
     (output,) = filter(_is_output, operands)
     given = [op for op in operands if op.name != "count" and op != output]
-    variables = {op.name: ArithExpr(tir.Var(op.name, op.dtype)) for op in given}
-    value = element(**variables).expr
-    used = {node.name for node in walk(value) if isinstance(node, tir.Var)}
-    taken = [op for op in given if op.name in used]
-    function = Intrinsic(
-        f"{name}_element",
-        tuple(Operand(op.name, "in", op.dtype) for op in taken),
-        partial(_element_meaning, value, [op.name for op in taken]),
-        portable="",
-        doc=f"One element of {name}.",
-        result=output.dtype,
-        value=value,
+    doc_of_element = f"One element of {name}."
+    function = value_intrinsic(f"{name}_element", given, element, doc_of_element)
+    taken = {op.name for op in function.operands}
+    arguments = ", ".join(
+        op.name + "[i]" * (op.kind == "ptr") for op in given if op.name in taken
     )
-    arguments = ", ".join(op.name + "[i]" * (op.kind == "ptr") for op in taken)
     call = f"{output.name}[i] = @{function.name}({arguments});"
     portable = f"for (int32_t i = 0; i < count; ++i) {{\n    {call}\n}}"
     return function, Intrinsic(
         name,
         tuple(operands),
-        partial(_loop_meaning, value, operands),
+        partial(_loop_meaning, function, operands),
         without_unused(operands, portable),
         doc,
         requires=requires,
@@ -116,14 +127,17 @@ def _element_meaning(value: tir.Expr, names: Sequence[str], *operands: Array) ->
     return evaluate_expression(value, dict(zip(names, operands, strict=True)))
 
 
-def _loop_meaning(value: tir.Expr, operands: Sequence[Operand], *given: Array) -> Array:
+def _loop_meaning(
+    function: Intrinsic, operands: Sequence[Operand], *given: Array
+) -> Array:
     values = {op.name: x for op, x in zip(operands, given, strict=True)}
     count = int(values["count"])
     for op in operands:
         if op.kind == "ptr":
             values[op.name] = np.asarray(values[op.name])[:count]
     shape = np.broadcast_shapes(*(np.shape(x) for x in values.values()))
-    return np.broadcast_to(evaluate_expression(value, values), shape)
+    elements = function.meaning(*(values[op.name] for op in function.operands))
+    return np.broadcast_to(elements, shape)
 
 
 # ---- vectors -------------------------------------------------------------------------

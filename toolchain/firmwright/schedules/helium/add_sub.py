@@ -15,19 +15,9 @@ from firmwright.kernels.elementwise import (
     element_intrinsics,
     helium_text,
 )
+from firmwright.kernels.isa import mve
 from firmwright.kernels.isa.c_numbers import both, equal, greater, less
 from firmwright.kernels.isa.instruction import Instr
-from firmwright.kernels.isa.mve import (
-    vaddq_s32,
-    vmulq_s32,
-    vqaddq_n_s32,
-    vqrdmulhq_n_s32,
-    vrshlq_n_s32,
-    vshlq_n_s32,
-    vshrq_n_s32,
-    vsubq_n_s32,
-    vsubq_s32,
-)
 from firmwright.kernels.program import Pointer, Value
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
@@ -128,12 +118,12 @@ class SumRows:
 
 
 _ROWS = SumRows(
-    vsubq_n_s32,
-    vshlq_n_s32,
-    vqrdmulhq_n_s32,
-    vaddq_s32,
-    vshrq_n_s32,
-    vrshlq_n_s32,
+    mve.vsubq_n_s32,
+    mve.vshlq_n_s32,
+    mve.vqrdmulhq_n_s32,
+    mve.vaddq_s32,
+    mve.vshrq_n_s32,
+    mve.vrshlq_n_s32,
     lambda k, shift: shift,
 )
 
@@ -145,12 +135,12 @@ def sum_loop(dtype: DType, compute: Compute) -> ElementLoop:
 
 def vector_sum(sign: int, dtype: DType) -> ElementLoop:
     """Return the sum on vectors of int32; without sign, the product."""
-    combine = {1: vaddq_s32, -1: vsubq_s32, 0: vmulq_s32}[sign]
+    combine = {1: mve.vaddq_s32, -1: mve.vsubq_s32, 0: mve.vmulq_s32}[sign]
 
     def compute(k: VectorBuilder, inputs: Sequence[Value]) -> Value:
         total = _ROWS.total(k, inputs, combine, left_shift(dtype) if sign else None)
-        scaled = k(vrshlq_n_s32, total, k.number("shift"))
-        k(vqaddq_n_s32, scaled, k.number("zero_point"), into=total)
+        scaled = k(mve.vrshlq_n_s32, total, k.number("shift"))
+        k(mve.vqaddq_n_s32, scaled, k.number("zero_point"), into=total)
         vector_requantize.limit_lanes(k, total, dtype)
         return total
 

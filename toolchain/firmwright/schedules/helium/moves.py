@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +12,15 @@ from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, immediates, pointers
+from firmwright.kernels.elementwise import (
+    ElementLoop,
+    element_intrinsics,
+    helium_text,
+)
+from firmwright.kernels.isa.lanes import constant
+from firmwright.kernels.isa.mve import veorq_u8, vmov_u8
+from firmwright.kernels.isa.vectors import exclusive_or
+from firmwright.kernels.program import Pointer
 from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
@@ -177,21 +185,30 @@ def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
     )
 
 
+SIGN_FLIPS = ElementLoop(
+    (Pointer("x", UINT8),),
+    Pointer("y", UINT8, "w"),
+    UINT8,
+    lambda k, lanes: k(veorq_u8, lanes[0], k(vmov_u8, 0x80)),
+)
+
 INTRINSICS = (
     _strided_copy(UINT8, 8, "b"),
     _strided_copy(UINT16, 8, "h"),
     _strided_copy(UINT32, 4, "w"),
-    replace(
-        _move(
-            "flip_signs",
-            UINT8,
-            "count",
-            lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
-            "Inverts the sign bits of `count` bytes.",
-            "flips",
-            0.25,
+    *element_intrinsics(
+        "mve_flip_signs",
+        (
+            *pointers(UINT8, "rw", y=1),
+            *pointers(UINT8, x=1),
+            *immediates("count"),
         ),
-        definitions=(KEEP_STORES,),
+        lambda x: exclusive_or(x, constant(0x80, UINT8)),
+        "Inverts the sign bits of `count` bytes.",
+        "mve",
+        helium_text(SIGN_FLIPS),
+        lambda args: 12 + round(args[-1] * 0.25),
+        (KEEP_STORES,),
     ),
     _move(
         name="gather_words",

@@ -6,28 +6,14 @@ from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, Array, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
+from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import at_least, equal, greater, less, word
 from firmwright.kernels.isa.instruction import Register, RegisterClass
-from firmwright.kernels.isa.mve import (
-    vaddq_s32,
-    vandq_s32,
-    vdupq_n_s32,
-    vqrdmulhq_s32,
-    vrshlq_s32,
-    vshrq_n_s32,
-)
-from firmwright.kernels.isa.mve_lanes import (
-    narrow_words_in_place,
-    narrow_words_twice_in_place,
-    vctp32q,
-    vmaxq_s32,
-    vminq_s32,
-)
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.program import Value
 from firmwright.kernels.vector_program import VectorBuilder
@@ -82,6 +68,10 @@ const int32x4_t bias = vldrwq_s32(q);
 const int32x4_t multiplier = vldrwq_s32(q + 4);
 const int32x4_t shift = vldrwq_s32(q + 8);"""
 
+_NARROWING = {
+    INT8: mve_lanes.narrow_words_twice_in_place,
+    INT16: mve_lanes.narrow_words_in_place,
+}
 _WORDS = Register(RegisterClass.VECTOR, INT32, CHANNELS)
 
 
@@ -90,13 +80,13 @@ def _scale_twice() -> str:
     k = VectorBuilder("scale_twice")
     rounding, total = k.number("rounding"), k.variable("$v", _WORDS)
     multiplier, shift = k.variable("$multiplier", _WORDS), k.variable("$shift", _WORDS)
-    k(vqrdmulhq_s32, total, multiplier, into=total)
+    k(mve.vqrdmulhq_s32, total, multiplier, into=total)
     with k.when(k(equal, rounding, LaneRounding.HALVES_AWAY)):
-        k(vaddq_s32, total, k(vshrq_n_s32, total, 31), into=total)
+        k(mve.vaddq_s32, total, k(mve.vshrq_n_s32, total, 31), into=total)
     with k.when(k(equal, rounding, LaneRounding.HALVES_AWAY_IF_SHIFTED)):
-        shifted = k(vandq_s32, total, shift)
-        k(vaddq_s32, total, k(vshrq_n_s32, shifted, 31), into=total)
-    k(vrshlq_s32, total, shift, into=total)
+        shifted = k(mve.vandq_s32, total, shift)
+        k(mve.vaddq_s32, total, k(mve.vshrq_n_s32, shifted, 31), into=total)
+    k(mve.vrshlq_s32, total, shift, into=total)
     return f"{{\n{indent(vector_text(k.build_vectors()), '    ')}\n}}"
 
 
@@ -104,11 +94,10 @@ def limit_lanes(k: VectorBuilder, total: Value, dtype: DType) -> None:
     """Clamp the variable `total`, then saturate it to `dtype`."""
     low, high = k.number("low"), k.number("high")
     with k.when(k(greater, low, dtype.min)):
-        k(vmaxq_s32, total, k(vdupq_n_s32, low), into=total)
+        k(mve_lanes.vmaxq_s32, total, k(mve.vdupq_n_s32, low), into=total)
     with k.when(k(less, high, dtype.max)):
-        k(vminq_s32, total, k(vdupq_n_s32, high), into=total)
-    narrow = narrow_words_twice_in_place if dtype == INT8 else narrow_words_in_place
-    k(narrow, total, into=total)
+        k(mve_lanes.vminq_s32, total, k(mve.vdupq_n_s32, high), into=total)
+    k(_NARROWING[dtype], total, into=total)
 
 
 SCALED_TWICE = _scale_twice()
@@ -140,7 +129,7 @@ def store_assembly(vector: str, target: str, lanes: str, dtype: DType = INT8) ->
     with k.when(k(at_least, count, CHANNELS)):
         k.store(MVE_MEMORY.rows[f"{store}_s32"], y[0], total)
     with k.otherwise():
-        inside = k(vctp32q, k(word, count))
+        inside = k(mve_lanes.vctp32q, k(word, count))
         k.store(MVE_MEMORY.rows[f"{store}_p_s32"], y[0], total, inside)
     return vector_text(k.build_vectors())
 

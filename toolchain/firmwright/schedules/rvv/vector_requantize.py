@@ -6,10 +6,18 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, Array
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
-from firmwright.base.text_sections import read_sections
+from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
+from firmwright.ir.tir.intrinsic import inputs
+from firmwright.kernels.elementwise import value_intrinsic
 from firmwright.kernels.isa.c_numbers import equal, greater, less
 from firmwright.kernels.isa.instruction import Register, RegisterClass
 from firmwright.kernels.isa.rvv import riscv_row
@@ -18,8 +26,6 @@ from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, weight_zero_point
-
-_C = read_sections(__file__)
 
 # Layers that round twice: VSMUL with rounding mode rnu is the doubling high multiply of
 # the definition. VNCLIP with rnu rounds halves up but the definition rounds them away
@@ -33,7 +39,6 @@ _C = read_sections(__file__)
 # not negative, sums with bias fit 32 bits, and shifts are large enough
 # (`supports_requantize`).
 
-PORTABLE = _C["portable"]
 UPWARD, AWAY, ONCE = range(3)
 """Values of the immediate operand `rounding`."""
 _LEAST_SHIFTS = {UPWARD: 0, AWAY: 1, ONCE: 2}
@@ -145,21 +150,20 @@ def limit_lanes(k: VectorBuilder, short: Value, lanes: int) -> Value:
     return k(riscv_row(lanes, INT8, "vnclip_wx"), short, 0)
 
 
-def requantize_lanes(
-    sums: Array, q: Array, s: Array, settings: Sequence[Array]
-) -> Array:
-    """Add the biases to sums [pixel, channel, ...] and requantize, in numpy."""
-    zero_point, low, high, rounding = settings
-    channels = (-1, *[1] * (sums.ndim - 2))
-    half = len(q) // 2
-    bias = np.asarray(q[:half], np.int64).reshape(channels)
-    multiplier = np.asarray(q[half:], np.int64).reshape(channels)
-    shift = np.asarray(s, np.int64).reshape(channels)
-    once = int(rounding) == ONCE
-    scaled = multiply_by_quantized_multiplier(
-        sums + bias,
-        multiplier,
-        -shift - once,
-        Rounding.ONCE if once else Rounding.TWICE,
-    )
-    return np.clip(scaled + zero_point, low, high).astype(INT8.np)
+def _requantized(**x: ArithExpr) -> ArithExpr:
+    """Return the result of `sum`, of which `right` is the shift in the table."""
+    factor, right = x["multiplier"], x["right"]
+    once = call_intrinsic("requantize_once", [x["sum"], factor, -1 - right], INT32)
+    twice = call_intrinsic("requantize_twice", [x["sum"], factor, 0 - right], INT32)
+    moved = select(x["rounding"].equal(ONCE), once, twice) + x["zero_point"]
+    return minimum(maximum(moved, x["low"]), x["high"]).cast(INT8)
+
+
+REQUANTIZED = value_intrinsic(
+    "rvv_requantized",
+    inputs(
+        INT32, "sum", "multiplier", "right", "zero_point", "low", "high", "rounding"
+    ),
+    _requantized,
+    "Requantizes a sum with its bias.",
+)

@@ -30,6 +30,7 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.row_band import RowMoves, pixel_blocks, window_rows
 from firmwright.schedules.rvv import vector_requantize
+from firmwright.schedules.rvv.vector_requantize import REQUANTIZED
 
 _C = read_sections(__file__)
 
@@ -87,6 +88,7 @@ def _move(name: str, source: Sequence[Operand], meaning: Meaning) -> Intrinsic:
 
 
 INTRINSICS = (
+    REQUANTIZED,
     _move("copy", pointers(INT8, x=1), lambda y, x, count: np.asarray(x)[:count]),
     _move(
         "fill",
@@ -174,8 +176,11 @@ def make_intrinsic(
         weights = np.asarray(w, np.int64).reshape(-1, channels)
         taps = "pkc...,kc->pc..." if by_channel else "pkz...,kc->pc..."
         sums = np.einsum(taps, values, weights)
-        result = vector_requantize.requantize_lanes(sums, q, s, rest[6:])
-        return result.reshape(-1, *sums.shape[2:])
+        by_lane = (channels, *[1] * (sums.ndim - 2))
+        bias, multiplier = np.reshape(q, (2, *by_lane)).astype(np.int32)
+        right = np.reshape(s, by_lane).astype(np.int32)
+        result = REQUANTIZED.meaning(sums + bias, multiplier, right, *rest[6:])
+        return np.reshape(result, (-1, *sums.shape[2:]))
 
     return Intrinsic(
         name,
@@ -191,11 +196,11 @@ def make_intrinsic(
             _C["portable"],
             pixels=pixels,
             c=" + c" if by_channel else "",
-            requantize=indent(vector_requantize.PORTABLE, " " * 8),
         ),
         doc="Products of windows and the weights of all channels, requantised.",
         requires="rvv",
         text={"gnu": text},
+        calls=(REQUANTIZED.name,),
         count=lambda args: count(args[6], args[7], args[10]),
     )
 
