@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from firmwright.kernels.advancing_pointers import advance_pointers
-from firmwright.kernels.assembly_text import AssemblyText
+from firmwright.kernels.assembly_text import (
+    GROUP_PARAMETER,
+    AssemblyText,
+    addresses,
+)
 from firmwright.kernels.isa.instruction import Memory, RegisterClass
 from firmwright.kernels.program import (
     Loop,
@@ -29,6 +33,7 @@ from firmwright.kernels.program import (
 )
 from firmwright.kernels.register_files import (
     CLANG_THUMB2_FILE,
+    FPU_THUMB2_FILE,
     THUMB2_FILE,
     RegisterFile,
 )
@@ -56,8 +61,9 @@ class ProgramForms:
     """A micro-kernel for the compilers of an instruction set.
 
     `narrow` is the program for clang, which leaves one register less, if it differs. On
-    cores with Helium it is also that of gcc, which has loops of one register more. Both
-    programs have the same operands, repeats and loops.
+    cores with Helium it is also that of gcc, which has loops of one register more.
+    `fpu` is the program for cores with an FPU. All programs have the same operands,
+    repeats and loops.
     """
 
     wide: Program
@@ -65,6 +71,7 @@ class ProgramForms:
     doc: str
     file: RegisterFile = THUMB2_FILE
     is_for_helium: bool = True
+    fpu: Program | None = None
 
     @property
     def macro(self) -> str:
@@ -111,23 +118,24 @@ def macro_definitions(forms: ProgramForms) -> tuple[str, ...]:
     shape = f"/* {forms.doc} */\n{wide}"
     if forms.narrow:
         text = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
-        narrow = "\n".join(_macros(forms, text))
         test, users = "defined(__clang__)", "for clang."
         if forms.is_for_helium:
             test += " || defined(__ARM_FEATURE_MVE)"
             users = "for clang and for the loops of cores with Helium."
-        shape = f"""\
-/* {forms.doc} The first form needs one register
- * less, {users} */
-#if {test}
-{narrow}
-#else
-{wide}
-#endif"""
+        lines = [
+            f"/* {forms.doc} The first form needs one register",
+            f" * less, {users} */",
+            f"#if {test}",
+            *_macros(forms, text),
+        ]
+        if forms.fpu:
+            lines.append("#elif defined(__ARM_FP)")
+            lines += _macros(forms, AssemblyText(forms.fpu, FPU_THUMB2_FILE))
+        shape = "\n".join([*lines, "#else", wide, "#endif"])
     counts = dict.fromkeys(_count(node) for node in _blocks(forms.wide))
     repeats = [repeat_macro(count) for count in counts if count > 1]
     registers = (REGISTER_MACROS,) * bool(forms.file.variables)
-    pin = (PIN_ACCUMULATORS,) * _has_inputs(forms.wide)
+    pin = (PIN_ACCUMULATORS,) * _has_pinned_sums(forms)
     return (*registers, *pin, shape, *repeats)
 
 
@@ -138,15 +146,19 @@ def body_text(forms: ProgramForms) -> str:
     lines = []
     if is_end and (text.has_limit_in_memory or not forms.file.places_inputs):
         lines.append(f"const void *end = {text.limit_text()};")
-    if _has_inputs(program):
+    if _has_pinned_sums(forms):
         lines.append("PIN_ACCUMULATORS();")
     lines += _input_variables(text)
     uses = []
     for index, block in enumerate(_blocks(program)):
         macro, times = _step_macro(forms, index), _count(block)
-        uses.append(f"{macro}(0)" if times == 1 else f"STEPS_{times}({macro})")
-    count = f", {text.loop.unroll}" if _has_count(text) and text.loop else ""
-    lines.append(f"{forms.macro}({' '.join(uses)}{count});")
+        start = block.start if isinstance(block, Repeat) else 0
+        uses.append(f"{macro}({start})" if times == 1 else f"STEPS_{times}({macro})")
+    arguments = [" ".join(uses)]
+    if _has_count(text) and text.loop:
+        arguments.append(str(text.loop.unroll))
+    arguments += _group_texts(forms)
+    lines.append(f"{forms.macro}({', '.join(arguments)});")
     return "\n".join(lines)
 
 
@@ -168,9 +180,18 @@ def _count(block: Repeat | Loop) -> int:
     return block.count if isinstance(block, Repeat) else block.unroll
 
 
-def _has_inputs(program: Program) -> bool:
-    """Return whether sums have values when the program begins."""
-    return bool({value.name for value in program.registers} - program.written)
+def _has_pinned_sums(forms: ProgramForms) -> bool:
+    """Return whether sums have values before, and few registers are left for them."""
+    names = {value.name for value in forms.wide.registers}
+    return bool(forms.file.variables) and bool(names - forms.wide.written)
+
+
+def _group_texts(forms: ProgramForms) -> list[str]:
+    """Return the group with a register for each repetition, if there is one."""
+    if forms.fpu is None:
+        return []
+    text = AssemblyText(forms.fpu, FPU_THUMB2_FILE)
+    return [text.group_text(group) for group in text.repeated_groups]
 
 
 def _has_count(text: AssemblyText) -> bool:
@@ -208,17 +229,17 @@ def _macros(forms: ProgramForms, text: AssemblyText) -> Iterator[str]:
             body = advance_pointers(block)
         lines = string_lines(text.step(step) for step in body)
         yield define(f"{_step_macro(forms, index)}(i)", lines)
-    yield _statement(forms.macro, text)
+    parameters = ["steps", *["count"] * _has_count(text)]
+    parameters += [GROUP_PARAMETER] * len(_group_texts(forms))
+    yield _statement(f"{forms.macro}({', '.join(parameters)})", text)
 
 
-def _statement(macro: str, text: AssemblyText) -> str:
+def _statement(head: str, text: AssemblyText) -> str:
     program, file = text.program, text.file
     before, after = _outer_steps(program)
     lines = []
-    if text.has_variables:
-        for register in text.temporaries:
-            name = file.variables[register]
-            lines.append(f'    register uint32_t {name} FIXED_REGISTER("{register}");')
+    for register, name in text.temporary_variables.items():
+        lines.append(f'    register uint32_t {name} FIXED_REGISTER("{register}");')
     prologue = [file.prologue] * bool(file.prologue)
     begin = [*prologue, *map(text.step, before)]
     end = [*text.closing(), *map(text.step, after)]
@@ -232,11 +253,10 @@ def _statement(macro: str, text: AssemblyText) -> str:
     outputs, inputs = _operands(text)
     lines += _operand_list(outputs)
     lines += _operand_list(inputs)
-    clobbered = [] if text.has_variables else [f'"{x}"' for x in text.temporaries]
+    clobbered = [f'"{register}"' for register in text.clobbered]
     clobbered += ['"cc"'] * (text.loop is not None and file.changes_flags)
     (*others, last) = _operand_list([*clobbered, '"memory"'], 10)
-    count = ", count" if _has_count(text) else ""
-    return define(f"{macro}(steps{count})", [*lines, *others, f"{last})"])
+    return define(head, [*lines, *others, f"{last})"])
 
 
 def _operand_list(operands: Sequence[str], per_line: int = 4) -> list[str]:
@@ -267,13 +287,17 @@ def _operands(text: AssemblyText) -> tuple[list[str], list[str]]:
     """Return the outputs and the inputs of a statement."""
     program, loop = text.program, text.loop
     outputs, inputs = list[str](), list[str]()
+    results = program.results
     for value in program.registers:
         constraint = "=&r" if value.name in program.written else "+r"
-        outputs.append(f'[{value.name}] "{constraint}"({value.name})')
-    if text.has_variables:
-        names = [text.file.variables[register] for register in text.temporaries]
-        outputs += [f'[{name}] "=&r"({name})' for name in names]
-    moved = loop.pointers() if loop else {}
+        if value in results:
+            outputs.append(f'[{value.name}] "{constraint}"({value.name})')
+        else:
+            inputs.append(f'[{value.name}] "r"({value.name})')
+    names = text.temporary_variables.values()
+    outputs += [f'[{name}] "=&r"({name})' for name in names]
+    moved = {each.pointer for each in addresses(program) if each.advance}
+    moved |= {*loop.pointers()} if loop else set()
     for holder in text.inputs:
         place = f"[{text.operand_name(holder)}]"
         is_counter = isinstance(holder, Value) and loop and not loop.until

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard
 
 from firmwright.base.errors import InternalError
-from firmwright.kernels.isa.instruction import AddressForm, Memory
+from firmwright.kernels.isa.instruction import AddressForm, Memory, RegisterClass
 from firmwright.kernels.program import (
     Address,
     Argument,
@@ -19,6 +20,9 @@ from firmwright.kernels.program import (
 )
 from firmwright.kernels.register_files import Placement, RegisterFile
 from firmwright.kernels.registers import Assignment, Holder, assign_registers
+
+GROUP_PARAMETER = "group"
+"""The parameter of macros with a group that has a register for each repetition."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,19 @@ class AssemblyText:
         used -= {self.assigned.registers.get(holder) for holder in self.inputs}
         every = (name for names in self.file.registers.values() for name in names)
         return [name for name in dict.fromkeys(every) if name in used]
+
+    @property
+    def temporary_variables(self) -> dict[str, str]:
+        """The C variables of temporaries, by their registers."""
+        variables = self.file.variables
+        return {name: variables[name] for name in self.temporaries if name in variables}
+
+    @property
+    def clobbered(self) -> list[str]:
+        """The registers by name; groups that repeat take any of their class."""
+        if self.repeated_groups:
+            return list(self.file.registers[RegisterClass.FLOAT])
+        return [name for name in self.temporaries if name not in self.file.variables]
 
     @property
     def distances(self) -> list[tuple[int, str]]:
@@ -118,8 +135,10 @@ class AssemblyText:
 
     def _argument(self, given: Argument, memory: Memory | None) -> str:
         match given:
+            case Value() if given in self.repeated_groups:
+                return f'" #{GROUP_PARAMETER} "'
             case Value() if given.is_group:
-                return "-".join(self.assigned.groups[given][:: given.place.lanes - 1])
+                return self.group_text(given)
             case Value():
                 return self.name(given)
             case Lane():
@@ -130,7 +149,7 @@ class AssemblyText:
                     return self._multiple(given, memory.size_bytes)
                 return self._address(given, memory.form)
             case int():
-                return str(given)
+                return str(given) if given < 1 << 16 else f"{given:#x}"
 
     def _lane(self, lane: Lane) -> str:
         """Return a register of a group.
@@ -138,14 +157,24 @@ class AssemblyText:
         Where it repeats, it has the number of the repetition, as C does not compute
         text; the group then begins with register 0.
         """
-        if not lane.group.is_group:
-            return self.name(lane.group)
-        names = self.assigned.groups[lane.group]
+        group = lane.group
+        names = self.assigned.groups.get(group) or (self.assigned.registers[group],)
         if not lane.index.stride:
             return names[lane.index.offset]
         if names[0] != "s0" or lane.index != Index(1):
             raise InternalError(f"{self.program.name} cannot repeat {names[0]}")
         return 's" #i "'
+
+    def group_text(self, group: Value) -> str:
+        """Return the registers of a group, which may be one."""
+        names = self.assigned.groups.get(group) or (self.assigned.registers[group],)
+        return "-".join(dict.fromkeys((names[0], names[-1])))
+
+    @cached_property
+    def repeated_groups(self) -> set[Value]:
+        """The groups with a register for each repetition, of a number in the macro."""
+        operands = (item for step in steps(self.program.body) for item in step.operands)
+        return {item.group for item in operands if _is_repeated(item)}
 
     def _multiple(self, address: Address, size_bytes: int) -> str:
         is_next = address.index == Index(0)
@@ -205,6 +234,10 @@ class AssemblyText:
             return f"{count} / {self.loop.unroll}" if self.loop.unroll > 1 else count
         size = self.loop.pointers()[until]
         return f"{until.name} + {f'{size} * ' if size > 1 else ''}{count}"
+
+
+def _is_repeated(given: Argument) -> TypeGuard[Lane]:
+    return isinstance(given, Lane) and bool(given.index.stride)
 
 
 def product(factor: int, parameter: str) -> str:

@@ -51,7 +51,7 @@ def _count(body: Sequence[Node], counts: Mapping[str, int]) -> int:
         match node:
             case Step() | Move():
                 total += 1
-            case Repeat(count, inner):
+            case Repeat(count=count, body=inner):
                 total += count * len(inner)
             case CountedLoop(_, counter, _, inner):
                 iteration = _count(inner, counts) + LOOP_END

@@ -82,8 +82,8 @@ class _Execution(Generic[T]):
             match node:
                 case Step():
                     self._step(node, 0)
-                case Repeat(count, steps):
-                    for repetition in range(count):
+                case Repeat(count, steps, start):
+                    for repetition in range(start, start + count):
                         for step in steps:
                             self._step(step, repetition)
                 case Loop(count):

@@ -94,6 +94,8 @@ class _Printer:
                     lines += _step(node, names)
                 case Move():
                     lines.append(self._move(node))
+                case Repeat(count=1):
+                    lines += self.block(_only_repetition(node), names)
                 case Repeat() | Loop():
                     lines += self._loop("i", str(node.count), node.body, names)
                 case CountedLoop(index, _, count, inner):
@@ -140,6 +142,28 @@ class _Printer:
             self.declared.add(pointer)
             name = pointer.declaration
         return f"{name} = {base.name} + {move.distance};"
+
+
+def _only_repetition(block: Repeat) -> list[Step]:
+    """Return the steps of a block that is written once, without an index."""
+
+    def placed(address: Address) -> Address:
+        index = address.index
+        offset = index.offset + index.stride * block.start
+        return replace(address, index=replace(index, stride=0, offset=offset))
+
+    body = []
+    for step in block.body:
+        operands = tuple(
+            placed(given) if isinstance(given, Address) else given
+            for given in step.operands
+        )
+        results = tuple(
+            placed(given) if isinstance(given, Address) else given
+            for given in step.results
+        )
+        body.append(replace(step, operands=operands, results=results))
+    return body
 
 
 def _indent(lines: Iterable[str]) -> list[str]:

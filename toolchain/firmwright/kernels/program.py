@@ -152,10 +152,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Steps that are written `count` times, one after the other."""
+    """Steps that are written `count` times, one after the other.
+
+    The index of the first repetition is `start`.
+    """
 
     count: int
     body: tuple[Step, ...]
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +245,11 @@ class Program:
     body: tuple[Node, ...]
 
     @property
+    def results(self) -> set[Value]:
+        found = (result for step in steps(self.body) for result in step.results)
+        return {result for result in found if isinstance(result, Value)}
+
+    @property
     def written(self) -> frozenset[str]:
         """The named registers that are results only: set before they are read."""
         found: dict[str, bool] = {}
@@ -279,7 +288,7 @@ def instruction_count(
         match node:
             case Step():
                 total += 1
-            case Repeat(count, body):
+            case Repeat(count=count, body=body):
                 total += count * len(body)
             case Loop(unroll=unroll, body=body):
                 trips = 1 if repetitions is None else repetitions // unroll
@@ -326,10 +335,13 @@ class ProgramBuilder:
 
     def pair(self, instr: Instr, *operands: Argument) -> tuple[Value, Value]:
         """Append an instruction with two results; return their registers."""
-        first, second = self._append(instr, operands, None)
-        assert isinstance(first, Value)
-        assert isinstance(second, Value)
+        first, second = self.several(instr, *operands)
         return first, second
+
+    def several(self, instr: Instr, *operands: Argument) -> tuple[Value, ...]:
+        """Append an instruction with some results; return their registers."""
+        results = self._append(instr, operands, None)
+        return tuple(result for result in results if isinstance(result, Value))
 
     def store(self, instr: Instr, to: Address, *operands: Argument) -> None:
         """Append an instruction that writes memory at `to`."""
@@ -354,14 +366,14 @@ class ProgramBuilder:
         return tuple(results)
 
     @contextmanager
-    def repeat(self, count: int) -> Iterator[Index]:
+    def repeat(self, count: int, start: int = 0) -> Iterator[Index]:
         """Write the steps of the block `count` times; yield the repetition's index."""
         outer, self._body = self._body, []
         yield Index(1)
         body = tuple(node for node in self._body if isinstance(node, Step))
         if len(body) < len(self._body):
             raise InternalError(f"{self.name} has a loop inside a repeat")
-        self._body = [*outer, Repeat(count, body)]
+        self._body = [*outer, Repeat(count, body, start)]
 
     @contextmanager
     def loop(

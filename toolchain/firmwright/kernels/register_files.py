@@ -80,6 +80,17 @@ THUMB2_FILE = RegisterFile(
     ),
     variables={"r8": "u", "r9": "v", "r10": "p", "lr": "q"},
 )
+FPU_THUMB2_FILE = replace(
+    THUMB2_FILE,
+    registers={
+        **THUMB2_FILE.registers,
+        RegisterClass.FLOAT: tuple(f"s{number}" for number in range(16)),
+    },
+)
+NAMED_THUMB2_FILE = RegisterFile(
+    {RegisterClass.CORE: ("r8", "r9", "r10", "r12")}, Placement.TEMPORARIES, LoopEnd()
+)
+"""Registers that no compiler reserves, for programs of a few sums."""
 CLANG_THUMB2_FILE = THUMB2_FILE.without_last()
 """The registers that are left by clang, and by gcc in the loops of Helium cores."""
 THUMB1_FILE = RegisterFile(

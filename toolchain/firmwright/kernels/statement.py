@@ -32,7 +32,6 @@ from firmwright.kernels.program import (
     Program,
     Repeat,
     Step,
-    steps,
 )
 from firmwright.kernels.register_files import RegisterFile
 
@@ -134,10 +133,9 @@ def _outputs(
     program: Program, loops: Sequence[CountedLoop], locals_: Sequence[Pointer]
 ) -> list[str]:
     written = program.written
-    results = {item for step in steps(program.body) for item in step.results}
     outputs = []
     for value in program.registers:
-        if value in results:
+        if value in program.results:
             access = "=" if value.name in written else "+"
             kind = CONSTRAINTS[value.place.kind]
             outputs.append(f'[{value.name}] "{access}&{kind}"({value.name})')
@@ -149,10 +147,9 @@ def _outputs(
 
 
 def _inputs(program: Program, loops: Sequence[CountedLoop]) -> list[str]:
-    results = {item for step in steps(program.body) for item in step.results}
     inputs = []
     for value in program.registers:
-        if value not in results:
+        if value not in program.results:
             kind = CONSTRAINTS[value.place.kind]
             inputs.append(f'[{value.name}] "{kind}"({value.name})')
     for move in moves(program.body):

@@ -9,7 +9,7 @@ Semantics: instruction descriptions of the Armv7-M architecture reference manual
 
 from typing import Annotated
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, DType
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.kernels.isa.instruction import (
     AddressForm,
@@ -33,13 +33,13 @@ IntInFloat = Annotated[ArithExpr, Register(RegisterClass.FLOAT, INT32)]
 """An integer in a register of the FPU."""
 
 
-def _floats(count: int) -> Memory:
-    return Memory(FLOAT32, count, range(1), can_advance=True, form=AddressForm.MULTIPLE)
+def _memory(count: int, dtype: DType = FLOAT32) -> Memory:
+    return Memory(dtype, count, range(1), can_advance=True, form=AddressForm.MULTIPLE)
 
 
-def _group(count: int) -> Register:
+def _group(count: int, dtype: DType = FLOAT32) -> Register:
     """Return `count` adjacent registers."""
-    return Register(RegisterClass.FLOAT, FLOAT32, count)
+    return Register(RegisterClass.FLOAT, dtype, count)
 
 
 @VFP.instruction("vadd.f32 {d}, {a}, {b}")
@@ -96,12 +96,14 @@ def vmov_to_core(a: IntInFloat) -> Int:
     return a
 
 
-def _multiple_load(count: int) -> Instr:
-    @VFP.instruction("vldmia {address}, {{{d}}}", name=f"vldmia_{count}")
+def _multiple_load(count: int, dtype: DType) -> Instr:
+    kind = "" if dtype.is_float else f"{dtype.name}_"
+
+    @VFP.instruction("vldmia {address}, {{{d}}}", name=f"vldmia_{kind}{count}")
     def load(
-        address: Annotated[Lanes, _floats(count)],
-    ) -> Annotated[Lanes, _group(count)]:
-        """Return adjacent floats in adjacent registers."""
+        address: Annotated[Lanes, _memory(count, dtype)],
+    ) -> Annotated[Lanes, _group(count, dtype)]:
+        """Return adjacent words in adjacent registers."""
         return address
 
     return load
@@ -111,14 +113,17 @@ def _multiple_store(count: int) -> Instr:
     @VFP.instruction("vstmia {address}, {{{a}}}", name=f"vstmia_{count}")
     def store(
         a: Annotated[Lanes, _group(count)],
-    ) -> Annotated[Lanes, _floats(count)]:
+    ) -> Annotated[Lanes, _memory(count)]:
         """Write adjacent registers to adjacent floats."""
         return a
 
     return store
 
 
-VLDMIA = {count: _multiple_load(count) for count in range(1, MOST_IN_GROUP + 1)}
+_COUNTS = range(1, MOST_IN_GROUP + 1)
+VLDMIA = {count: _multiple_load(count, FLOAT32) for count in _COUNTS}
 """Loads of some floats to as many adjacent registers, by their number."""
-VSTMIA = {count: _multiple_store(count) for count in range(1, MOST_IN_GROUP + 1)}
+VLDMIA_INTS = {count: _multiple_load(count, INT32) for count in _COUNTS}
+"""Loads of some integers, which registers of the FPU then hold."""
+VSTMIA = {count: _multiple_store(count) for count in _COUNTS}
 """Stores of some adjacent registers, by their number."""

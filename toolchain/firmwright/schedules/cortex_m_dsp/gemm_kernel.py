@@ -13,12 +13,12 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.kernels.dsp.int4_gemm import STEPS_MAX as INT4_STEPS_MAX
 from firmwright.kernels.dsp.weight_packing import BYTES, INT4, PAIRED, PairPacking
 from firmwright.kernels.isa.lanes import wrap_sum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
-from firmwright.schedules.cortex_m_dsp.int4_microkernels import INT4_STEPS_MAX
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
 from firmwright.schedules.epilogue import (
     AddendSource,

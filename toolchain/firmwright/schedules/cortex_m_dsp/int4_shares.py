@@ -1,17 +1,19 @@
 """The part of int4 sums from the columns alone: the weights have an offset of 8."""
 
+from functools import partial
+
 import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32, Array
-from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
-from firmwright.kernels.assembly import define, repeat_macro, string_lines
+from firmwright.kernels.assembly import body_text, macro_definitions
+from firmwright.kernels.dsp.int4_gemm import int4_shares
+from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.program import instruction_count
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, signed_part
 
-_C = read_sections(__file__)
 
-
-def _shares_meaning(x: Array, *sums: Array) -> tuple[Array, ...]:
+def shares_of_columns(x: Array, *sums: Array) -> tuple[Array, ...]:
     words = np.asarray(x, np.uint32)
     pairs = signed_part(words, 16) + signed_part(words >> np.uint32(16), 16)
     totals = pairs.reshape(-1, 4, *words.shape[1:]).sum(0)
@@ -21,29 +23,31 @@ def _shares_meaning(x: Array, *sums: Array) -> tuple[Array, ...]:
     return tuple(results)
 
 
-_SUMMED = ("r8", "r9", "r10", "r12")
-_OPERATIONS = [f"ldmia %[x]!, {{{', '.join(_SUMMED)}}}"]
-_OPERATIONS += [
-    f"smlad %[s{i}], {name}, %[factors], %[s{i}]" for i, name in enumerate(_SUMMED)
-]
-_INT4_SHARES = define("INT4_SHARES(i)", string_lines(_OPERATIONS))
+FACTORS = 0xFFF8FFF8
+"""-8, in both halves."""
+_DECLARED = f"const uint32_t factors = {FACTORS:#x}u;"
 
 
 def _int4_shares(steps: int) -> Intrinsic:
+    forms = int4_shares(steps)
     return Intrinsic(
         name=f"int4_shares_{steps}",
         operands=(
             *pointers(UINT32, x=4 * steps),
             *(Operand(f"s{i}", "inout", INT32) for i in range(4)),
         ),
-        meaning=_shares_meaning,
-        portable=fill_text(_C["portable"], steps=steps),
+        meaning=shares_of_columns,
+        portable=f"{_DECLARED}\n{portable_text(forms.wide)}",
         doc=f"Adds -8 times the values of four columns of {steps} words.",
         requires="dsp",
-        text={"gnu": fill_text(_C["body"], steps=steps)},
-        definitions=(_INT4_SHARES, repeat_macro(steps)),
-        instructions=5 * steps + 2,
+        text={"gnu": f"{_DECLARED}\n{body_text(forms)}"},
+        definitions=macro_definitions(forms),
+        instructions=instruction_count(forms.wide) + 2,
+        calls=tuple(instr.name for instr in called_instructions(forms.wide)),
     )
 
 
-INTRINSICS = tuple(_int4_shares(steps) for steps in range(1, MAX_UNROLL + 1))
+INTRINSIC_MAKERS = {
+    f"int4_shares_{steps}": partial(_int4_shares, steps)
+    for steps in range(1, MAX_UNROLL + 1)
+}
