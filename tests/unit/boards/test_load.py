@@ -83,6 +83,13 @@ size = 0
 kind = "ram"
 
 [[memory]]
+name = "ccm"
+start = 0x1000_0001
+size = 0x1002
+kind = "ram"
+cache_line = 3
+
+[[memory]]
 name = "flash"
 start = 0x0800_0000
 size = 0x1_0000
@@ -113,7 +120,10 @@ def test_all_errors_of_a_file_are_reported_at_once(fw, tmp_path: Path) -> None:
             "limits.runtime",
             "limits.stack",
             "memory[0].size",
-            "memory[1].kind",
+            "memory[1].cache_line",
+            "memory[1].size",
+            "memory[1].start",
+            "memory[2].kind",
             "name",
             "run.machine",
             "validaton",

@@ -94,7 +94,7 @@ def test_check_compiles_the_port(fw, tmp_path: Path):
     checked = fw("boards", "check", file, "--json").json
     assert 4_000 < checked["port"]["flash_bytes"] < 6_000
     wrong = file.read_text().replace(
-        'soc = "mps2_an386"', 'soc = "mps2_an386"\ncpu_flags = ["-mcpu=x"]'
+        'soc = "mps2_an386"', 'soc = "mps2_an386"\ncpu_flags = ["-mfpu=x"]'
     )
     file.write_text(wrong)
     said = fw("boards", "check", file)
@@ -102,6 +102,21 @@ def test_check_compiles_the_port(fw, tmp_path: Path):
     assert (
         "mine: the start-up code and drivers do not compile for this board" in said.err
     )
+
+
+def test_check_says_what_kind_of_file_it_wants(fw, tmp_path: Path):
+    for path, words in (
+        ("nothere.toml", "there is no such file"),
+        (Path(__file__), "a board's file is called board.toml"),
+    ):
+        said = fw("boards", "check", path)
+        assert said.status == 2
+        assert words in said.err
+    (tmp_path / "soc").mkdir()
+    chip = tmp_path / "soc" / "mine.toml"
+    chip.write_text('description = "x"\ncore = "cortex-m4"\n')
+    said = fw("boards", "check", chip)
+    assert "soc/mine.toml:port: this key is missing" in said.err
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,25 @@ def test_evidence_of_other_tools_is_checked_as_far_as_possible(
         assert verdicts(found)[f"outputs[{output.name}].sha256"] is Verdict.CONFIRMED
 
 
+def test_what_is_not_confirmed_is_named_and_fails_with_strict(
+    evidence: Evidence, tmp_path: Path, fw: Callable
+) -> None:
+    """A forged cost passes only in a file of tools that are not installed."""
+    facts = json.loads(json.dumps(evidence_to_json(evidence)))
+    facts["tools"]["firmwright"] = "99.0"
+    facts["cost"]["total"] = 5
+    file = tmp_path / "forged.json"
+    file.write_text(json.dumps(facts))
+    said = fw("evidence", "check", file, DIGITS)
+    assert said.status == 0
+    assert said.out.splitlines()[-1] == "NOT CONFIRMED: image, modeled, cost, device"
+    assert "Only the sender has the device" not in said.out
+    strict = fw("evidence", "check", file, DIGITS, "--strict", "--json")
+    assert strict.status == 1
+    assert strict.json["ok"] is False
+    assert strict.json["not_confirmed"] == ["image", "modeled", "cost", "device"]
+
+
 # ---- chips and floats ----------------------------------------------------------------
 
 

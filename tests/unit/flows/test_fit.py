@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.base.errors import DoesNotFitError
 from firmwright.boards import load_board
 from firmwright.choose.kernel_selection import KernelSelector
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.cli.fit import format_fit
 from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.predict import memory_prediction
 from firmwright.flows.predict.fit import Fit, fit_model, fit_of_program
-from firmwright.flows.predict.remedies import RemedyKind
+from firmwright.flows.predict.remedies import RemedyKind, _way_to_int8
 
 ROOT = Path(__file__).resolve().parents[3]
 FLASH_ERROR = 0.03
@@ -93,6 +96,7 @@ def test_neither_compiler_nor_emulator_runs(
     assert fit.fits
     assert fit.time is not None
     assert fit.time.clock_hz == 120_000_000
+    assert fit.time_as_built is None, "start-up raises the clock"
     assert fit.time.chip == "STM32L4R5ZI"
 
 
@@ -208,6 +212,95 @@ def test_less_ram_is_no_remedy_for_too_little_flash(
     assert not fit.fits
     assert "of flash" in fit.problem
     assert {item.kind for item in fit.remedies} <= {RemedyKind.BOARD}
+
+
+def test_the_clock_of_an_image_is_named_if_no_driver_raises_it(
+    digits_path: Path,
+) -> None:
+    board = load_board("stm32l552ze")
+    assert board.run_hz < board.modeled_hz, "the chip has no clock driver"
+    fit = fit_model(load_model(digits_path), {"board": board.name})
+    assert fit.time is not None
+    assert fit.time_as_built is not None
+    assert fit.time_as_built.clock_hz == board.run_hz
+    assert fit.time_as_built.least_ms > fit.time.least_ms
+    assert "stays at 4 MHz" in format_fit(fit)
+
+
+def two_problems() -> DoesNotFitError:
+    return DoesNotFitError(
+        "the workspace does not fit.", lowest_bytes=10_000, peak=[("image", 9_000)]
+    )
+
+
+def test_ram_and_flash_that_are_short_are_both_named(
+    digits_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise two_problems()
+
+    file = tmp_path / "small" / "board.toml"
+    file.parent.mkdir()
+    text = SMALL_BOARD.replace("NAME", "small")
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr("firmwright.flows.predict.fit.lower_program", fail)
+    monkeypatch.setattr("firmwright.flows.predict.remedies.lower_program", fail)
+    given: OptionValues = {"board": "small", "board_dirs": (tmp_path,)}
+    fit = fit_model(load_model(digits_path), given)
+    said = format_fit(fit)
+    head = " ".join(said.split())
+    assert "bytes of RAM and" in head
+    assert "bytes of flash are missing" in head
+    assert "image takes 9,000 bytes in one pool, and the largest, a, has" in head
+    assert "(a 2,560, b 2,048)" in head
+    boards = remedy(fit, RemedyKind.BOARD)
+    assert boards.startswith("a board or chip with more memory: stm32")
+
+
+SMALL_BOARD = """
+name = "NAME"
+description = "an STM32 that is too small"
+soc = "stm32g474re"
+validation = "built"
+
+[[memory]]
+name = "flash"
+start = 0x0800_0000
+size = 0x1800
+kind = "flash"
+
+[[memory]]
+name = "a"
+start = 0x2000_0000
+size = 0x2000
+kind = "ram"
+pool = "a"
+
+[[memory]]
+name = "b"
+start = 0x1000_0000
+size = 0x800
+kind = "ram"
+pool = "b"
+
+[run]
+kind = "serial"
+"""
+
+
+def test_the_way_to_int8_is_that_of_the_file() -> None:
+    assert "firmwright quantize" in _way_to_int8("net.onnx")
+    for file in ("net.tflite", "net.keras", "net.pt2"):
+        assert "firmwright quantize" not in _way_to_int8(file)
+        page, _, anchor = _way_to_int8(file).rpartition(": ")[2].partition("#")
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert f"\n## {anchor}\n" in text.lower()
+
+
+def test_smaller_sizes_than_the_budget_are_tried(digits_path: Path) -> None:
+    given: OptionValues = {"board": "mps2-an386", "ram_bytes": 6000}
+    fit = fit_model(load_model(digits_path), given)
+    assert [size.ram_bytes for size in fit.other_ram] == [4096, 2048]
 
 
 def test_a_flash_budget_that_is_too_small_does_not_fit(digits_path: Path) -> None:

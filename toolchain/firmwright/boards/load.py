@@ -25,10 +25,13 @@ from firmwright.boards.toml_table import TomlTable
 ENTRY_POINT_GROUP = "firmwright.boards"
 """The entry point group of packages with boards."""
 BOARD_FILE = "board.toml"
+CHIP_FOLDER = "soc"
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
     """Return the board called `name`, or the chip of that name as a board of its own.
+
+    A chip may be named by its order number, in capital letters as well.
 
     "EMULATED@CHIP" is the first board with the memory sizes and flash of the second.
 
@@ -37,7 +40,8 @@ def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
     """
     name, _, chip = name.partition("@")
     directories = search_path(extra_dirs)
-    if _find_board_file(name, directories) is None and name in _soc_names(directories):
+    is_board = _find_board_file(name, directories) is not None
+    if not is_board and _is_order_number(name, _chip_of(name, directories)):
         board = load_chip(name, extra_dirs)
     else:
         board = _read_board_file(board_file(name, extra_dirs), directories)
@@ -56,8 +60,12 @@ def board_file(name: str, extra_dirs: Sequence[Path] = ()) -> Path:
     directories = search_path(extra_dirs)
     file = _find_board_file(name, directories)
     if file is None:
-        near = _similar(name, _board_names(directories))
+        chips = [chip.name for chip in list_chips(extra_dirs)]
+        boards = _board_names(directories)
+        near = _similar(name.lower(), [*boards, *chips], boards)
         hint = f"{near}; `firmwright boards` lists all of them, --chips the chips."
+        if not extra_dirs:
+            hint += " Boards of your own need --boards-dir DIR."
         raise BoardError(f"there is no board called {name!r}.", hint=hint)
     return file
 
@@ -107,7 +115,7 @@ def _board_names(directories: Sequence[Path]) -> list[str]:
 def _soc_names(directories: Sequence[Path]) -> list[str]:
     names: set[str] = set()
     for directory in directories:
-        names.update(file.stem for file in (directory / "soc").glob("*.toml"))
+        names.update(file.stem for file in (directory / CHIP_FOLDER).glob("*.toml"))
     return sorted(names)
 
 
@@ -134,17 +142,40 @@ def load_chip(part: str, extra_dirs: Sequence[Path] = ()) -> Board:
         BoardError: there is no such chip; the hint names similar ones.
     """
     directories = search_path(extra_dirs)
-    wanted = _normal(part)
-    fitting = [n for n in _soc_names(directories) if wanted.startswith(_normal(n))]
-    name = max(fitting, key=len, default="")
-    if name and (table := _chip_table(name, directories)).has("description"):
-        return read_board(table, name)
-    near = _similar(wanted, [chip.name for chip in list_chips(extra_dirs)])
+    if name := _chip_of(part, directories):
+        return read_board(_chip_table(name, directories), name)
+    near = _similar(_normal(part), [chip.name for chip in list_chips(extra_dirs)])
     hint = (
         f"{near}; `firmwright boards --chips` lists all of them. For another chip of "
         "such a family, override [[memory]] in the board file."
     )
     raise BoardError(f"there is no chip called {part!r}.", hint=hint)
+
+
+def _chip_of(part: str, directories: Sequence[Path]) -> str:
+    """Return the longest name of a chip's file that `part` begins with; "" without.
+
+    Files without a description are parts of emulated machines.
+    """
+    wanted = _normal(part)
+    names = _soc_names(directories)
+    fitting = [name for name in names if wanted.startswith(_normal(name))]
+    name = max(fitting, key=len, default="")
+    if name and _chip_table(name, directories).has("description"):
+        return name
+    return ""
+
+
+def _is_order_number(name: str, chip: str) -> bool:
+    """Return whether the name of a board is that of a chip, or its order number.
+
+    The name of a board may begin with that of its chip, as in nrf52840-dk.
+    """
+    if not chip:
+        return False
+    package = name.lower().removeprefix(chip)
+    is_package = package != name.lower() and re.fullmatch("[a-z0-9]{0,4}", package)
+    return _normal(name) == _normal(chip) or bool(is_package)
 
 
 def _normal(part: str) -> str:
@@ -164,18 +195,23 @@ def _chip_table(name: str, directories: Sequence[Path]) -> TomlTable:
 def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
     name = table.text("soc")
     for directory in directories:
-        file = directory / "soc" / f"{name}.toml"
+        file = directory / CHIP_FOLDER / f"{name}.toml"
         if Path(name).name == name and file.is_file():
             return TomlTable(_parse_toml(file), f"soc/{file.name}")
     hint = f"{_similar(name, _soc_names(directories))}."
     raise table.error("soc", f"there is no file soc/{name}.toml.", hint)
 
 
-def _similar(name: str, names: list[str]) -> str:
-    """Return the names that begin with `name`, or the most similar ones, or all."""
+def _similar(name: str, names: Sequence[str], others: Sequence[str] = ()) -> str:
+    """Return the names that begin with `name`, or the most similar ones.
+
+    Similar names that begin alike, as those of a family of chips, come first. If none
+    is similar, return `others`, by default all names.
+    """
     longer = [other for other in names if name and other.startswith(name)]
     near = longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return ", ".join(near or names)
+    near.sort(key=lambda other: -len(os.path.commonprefix([other, name])))
+    return ", ".join(near or others or names)
 
 
 def _parse_toml(file: Path) -> dict[str, object]:

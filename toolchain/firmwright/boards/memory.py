@@ -1,5 +1,6 @@
 """The memory map of a board: address regions and the pools that they hold."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -11,6 +12,7 @@ MemoryKind = Literal["flash", "ram"]
 WaitStateLimits = tuple[tuple[int, int], ...]
 """Pairs of a processor clock in Hz and the wait states up to it, in ascending order."""
 ADDRESSES: Final = 1 << 32
+WORD_BYTES: Final = 4
 SMALL_CACHE_BYTES: Final = 2048
 BANDWIDTH: Final = 4.0
 """Bytes per cycle of memory without a stated one: 32 bits without wait states."""
@@ -128,45 +130,56 @@ class MemoryRegion:
         return self.start + self.size_bytes
 
 
-def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]:
-    """Read `[[memory]]`; regions must not overlap or share a name or pool."""
+def read_memory_regions(
+    table: TomlTable, port: str, problems: Problems
+) -> tuple[MemoryRegion, ...]:
+    """Read `[[memory]]`; regions must not overlap or share a name or pool.
+
+    Return those that can be read, and record the errors of all.
+    """
     regions: list[MemoryRegion] = []
-    problems = Problems()
-    for row in table.subtables("memory"):
+    try:
+        rows = table.subtables("memory")
+    except BoardError as error:
+        problems.add(error)
+        return ()
+    for row in rows:
         with problems.collect():
             region = read_table(row, MemoryRegion)
-            _check_region(row, region, regions)
+            for key, what in _region_problems(region, regions):
+                problems.add(row.error(key, what))
             regions.append(region)
-    problems.raise_any()
-    if port != "host":
+    if port != "host" and len(regions) == len(rows):
         kinds = {region.kind for region in regions}
-        for kind in ("flash", "ram"):
-            if kind not in kinds:
-                raise table.error("memory", f"there is no region of kind {kind}.")
+        absent = [kind for kind in ("flash", "ram") if kind not in kinds]
+        if absent:
+            what = f"there is no region of kind {' and none of kind '.join(absent)}."
+            problems.add(table.error("memory", what))
     return tuple(regions)
 
 
-def _check_region(
-    table: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]
-) -> None:
+def _region_problems(
+    region: MemoryRegion, earlier: list[MemoryRegion]
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys whose values are wrong, each with a sentence."""
     if region.end > ADDRESSES:
-        raise table.error("size", f"it ends at {region.end:#x}, above 32 bits.")
+        yield "size", f"it ends at {region.end:#x}, above 32 bits."
+    for key, value in (("start", region.start), ("size", region.size_bytes)):
+        if value % WORD_BYTES:
+            yield key, f"{value:,} is not a multiple of {WORD_BYTES}."
     if region.cache_line & (region.cache_line - 1):
-        raise table.error("cache_line", "it is not a power of two.")
+        yield "cache_line", "it is not a power of two."
     if region.pool and region.kind != "ram":
-        raise table.error("pool", "only a region of kind ram can hold a pool.")
+        yield "pool", "only a region of kind ram can hold a pool."
     if region.ramfunc and region.kind != "ram":
-        what = "only a region of kind ram can hold copied functions."
-        raise table.error("ramfunc", what)
+        yield "ramfunc", "only a region of kind ram can hold copied functions."
     for other in earlier:
         if region.name == other.name:
-            raise table.error("name", f"two regions are called {other.name}.")
+            yield "name", f"two regions are called {other.name}."
         for key in ("pool", "const_pool"):
             pool = getattr(region, key)
             if pool and pool == getattr(other, key):
-                what = f"{other.name} already defines a pool of this name."
-                raise table.error(key, what)
+                yield key, f"{other.name} already defines a pool of this name."
         if region.start < other.end and other.start < region.end:
             at = max(region.start, other.start)
-            what = f"{region.name} overlaps {other.name} at {at:#x}."
-            raise table.error("start", what)
+            yield "start", f"{region.name} overlaps {other.name} at {at:#x}."

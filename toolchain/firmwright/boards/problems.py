@@ -27,9 +27,12 @@ class Problems:
             yield
         except BoardFileError as several:
             for error in several.errors:
-                self._errors.setdefault(str(error), error)
+                self.add(error)
         except BoardError as error:
-            self._errors.setdefault(str(error), error)
+            self.add(error)
+
+    def add(self, error: BoardError) -> None:
+        self._errors.setdefault(str(error), error)
 
     @contextmanager
     def report(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from firmwright.boards.extension_tables import read_extension_tables, table_read
 from firmwright.boards.flash_tools import read_flash_tools
 from firmwright.boards.memory import MemoryRegion, read_memory_regions
 from firmwright.boards.problems import Problems
-from firmwright.boards.schema import Board, Calibration, Limits, RunConfig
+from firmwright.boards.schema import CORES, Board, Calibration, Limits, RunConfig
 from firmwright.boards.toml_table import TomlTable, check_keys, read_table
 
 TableReader = Callable[[TomlTable], object]
@@ -36,6 +36,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         trust.check_toolchain(table, table.text("toolchain"))
     with problems.collect():
         trust.check_cpu_flags(table, table.strings("cpu_flags"))
+        _check_core(table, table.text("core", ""), table.strings("cpu_flags"))
     port = ""
     with problems.collect():
         port = table.choice("port", tuple(peripherals.CONSOLES))
@@ -44,7 +45,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         parts["tables"] = read_extension_tables(table, parts["memory"], readers)
     with problems.report():
         board = read_table(table, Board, port, more_keys=more_keys, **parts)
-    return _with_wait_states(board, table)
+    return _with_wait_states(board)
 
 
 def _read_parts(table: TomlTable, port: str, problems: Problems) -> dict[str, Any]:
@@ -60,11 +61,15 @@ def _read_parts(table: TomlTable, port: str, problems: Problems) -> dict[str, An
         if is_needed and (port or field not in _BY_PORT):
             with problems.collect():
                 parts[field] = read(table.subtable(key))
+    parts["memory"] = read_memory_regions(table, port, problems)
     with problems.collect():
-        parts["memory"] = read_memory_regions(table, port)
         _check_stack(table, parts["limits"], parts["memory"])
-    with problems.collect():
-        _check_clock(table, parts["clock"])
+    if parts["clock"] or not table.has("clock"):
+        with problems.collect():
+            _check_clock(table, parts["clock"])
+        if parts["run"]:
+            with problems.collect():
+                _check_wait_states(table, parts)
     if port:
         with problems.collect():
             parts["boot"] = _read_boot(table, port)
@@ -99,6 +104,19 @@ def _check_name(table: TomlTable, name: str) -> None:
         raise table.error("name", what, "give both the same name.")
 
 
+def _check_core(table: TomlTable, core: str, cpu_flags: tuple[str, ...]) -> None:
+    """Raise BoardError if -mcpu names a processor that lacks instructions of `core`."""
+    own_name, _, own_extensions = core.partition("+")
+    for flag in cpu_flags:
+        cpu = flag.removeprefix("-mcpu=")
+        name, _, extensions = cpu.partition("+")
+        lacks_dsp = "nodsp" in extensions and "nodsp" not in own_extensions
+        is_same = name == own_name and not lacks_dsp
+        if cpu != flag and core in CORES and not is_same:
+            what = f"{flag} contradicts the core {core}."
+            raise table.error("cpu_flags", what, f"write -mcpu={core}.")
+
+
 def _read_boot(table: TomlTable, port: str) -> str:
     if not table.has("boot"):
         return ""
@@ -130,12 +148,31 @@ def _check_stack(
 
 def _check_clock(table: TomlTable, clock: Clock | None) -> None:
     max_hz = table.integer("clock_max_hz", 0)
+    reset_hz = table.integer("clock_hz", 0)
+    if 0 < max_hz < reset_hz:
+        what = f"{max_hz:,} Hz are below the clock after reset, {reset_hz:,} Hz."
+        raise table.error("clock_max_hz", what)
     if clock is not None and max_hz and clock.hz > max_hz:
         what = f"{clock.hz} Hz are above the chip's {max_hz} Hz."
         raise table.subtable("clock").error("hz", what)
 
 
-def _with_wait_states(board: Board, table: TomlTable) -> Board:
+def _check_wait_states(table: TomlTable, parts: Mapping[str, Any]) -> None:
+    """Raise BoardError if a memory is too slow for the clock of modeled time."""
+    calibration: Calibration | None = parts["calibration"]
+    is_measured = calibration is not None and calibration.wait_states is not None
+    reset_hz, max_hz = table.integer("clock_hz", 0), table.integer("clock_max_hz", 0)
+    hz = _modeled_hz(parts["clock"], parts["run"], reset_hz, max_hz)
+    regions: tuple[MemoryRegion, ...] = parts["memory"]
+    for region in regions:
+        if not (is_measured and region.kind == "flash"):
+            try:
+                region.at_clock(hz)
+            except BoardError as error:
+                raise table.error("clock", error.what, error.hint) from error
+
+
+def _with_wait_states(board: Board) -> Board:
     """Return the board with the flash's wait states at its clock, or calibrated."""
     calibration = board.calibration
     if calibration is not None and calibration.wait_states is not None:
@@ -143,10 +180,15 @@ def _with_wait_states(board: Board, table: TomlTable) -> Board:
         flash = replace(board.flash, wait_states=waits, wait_state_limits=())
         memory = [flash if r == board.flash else r for r in board.memory]
         board = replace(board, memory=tuple(memory))
-    # Without a clock driver, an application's own start-up raises the clock.
-    is_as_started = board.clock is not None or board.run.kind == "qemu"
-    hz = board.run_hz if is_as_started else board.clock_max_hz or board.clock_hz
-    try:
-        return board.at_clock(hz)
-    except BoardError as error:
-        raise table.error("clock", error.what, error.hint) from error
+    hz = _modeled_hz(board.clock, board.run, board.clock_hz, board.clock_max_hz)
+    return board.at_clock(hz)
+
+
+def _modeled_hz(clock: Clock | None, run: RunConfig, reset_hz: int, max_hz: int) -> int:
+    """Return the clock of modeled time; 0 if unknown.
+
+    Without a clock driver, an application's own start-up raises the clock.
+    """
+    if clock is not None:
+        return clock.hz
+    return reset_hz if run.kind == "qemu" else max_hz or reset_hz

@@ -6,6 +6,7 @@ A board's table overrides its chip's table key by key.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -65,7 +66,9 @@ class TomlTable:
         value = self.text(key, default)
         if value not in known:
             near = difflib.get_close_matches(value, known, n=1, cutoff=0.6)
-            hint = f"write {near[0]!r}." if near else f"one of {', '.join(known)}."
+            hint = f"one of {', '.join(known)}."
+            if near and _is_misspelled(value, near[0]):
+                hint = f"write {near[0]!r}."
             raise self.error(key, f"unknown value {value!r}.", hint)
         return value
 
@@ -161,7 +164,9 @@ class TomlTable:
         if holder is not None:
             return holder.values[key]
         if default is None:
-            raise self.error(key, _MISSING)
+            chip = self.below.file if self.below is not None else self.file
+            hint = f"add it here, or in {chip}." if chip != self.file else ""
+            raise self.error(key, _MISSING, hint)
         return default
 
     def _typed(self, key: str, default: object, kind: type[T], expected: str) -> T:
@@ -183,7 +188,28 @@ class TomlTable:
         return tuple(value)
 
     def _wrong_type(self, key: str, expected: str, value: object) -> BoardError:
-        return self.error(key, f"expected {expected}, found {value!r}.")
+        hint = ""
+        if expected == "an integer" and isinstance(value, str):
+            hint = _as_integer(value)
+        return self.error(key, f"expected {expected}, found {value!r}.", hint)
+
+
+def _as_integer(text: str) -> str:
+    """Return how to write a size such as "512K" as an integer; "" for other texts."""
+    found = re.fullmatch(r"([0-9_]+|0x[0-9a-f_]+) ?([kmg]?)i?b?", text.strip().lower())
+    if found is None:
+        return ""
+    factor = 1 << 10 * " kmg".index(found[2] or " ")
+    return f"write {int(found[1], 0) * factor:_}, without quotation marks."
+
+
+def _is_misspelled(word: str, meant: str) -> bool:
+    """Return whether a word is a misspelled known one, not a name of something else.
+
+    `lpc_uart` resembles `rp2_uart`, and is the driver of another vendor.
+    """
+    has_same_beginning = word[:3] == meant[:3]
+    return has_same_beginning or bool(difflib.get_close_matches(word, [meant], 1, 0.8))
 
 
 def _is_pair(value: object) -> bool:

@@ -25,7 +25,8 @@ def check_stack(image: Image) -> None:
         path = " > ".join(stack.path)
         sizes = f"{stack.size_bytes:,} bytes and has {reserved:,}"
         what = f"the stack needs {sizes}: {path}."
-        larger = "a larger stack (limits.stack in board.toml)"
+        copy = f"firmwright boards new NAME --from {image.board}"
+        larger = f"a larger limits.stack in a board file of your own ({copy})"
         hint = f"{larger}, less on the stack; {_ALLOW}."
         raise DoesNotFitError(what, where=image.board, hint=hint)
 

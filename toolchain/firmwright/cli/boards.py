@@ -5,7 +5,7 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, list_chips, load_board
-from firmwright.boards.load import BOARD_FILE
+from firmwright.boards.load import BOARD_FILE, CHIP_FOLDER, load_chip
 from firmwright.boards.new_board import board_of_chip, copy_board
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
@@ -102,12 +102,20 @@ def _board_to_json(board: Board) -> dict[str, object]:
 
 
 def _check(file: Path, folders: list[Path]) -> Outcome:
-    if file.name != BOARD_FILE or not file.is_file():
-        hint = f"name the file {BOARD_FILE}, in a folder with the board's name."
-        raise UsageError("this is not a board file.", where=str(file), hint=hint)
     folder = file.resolve().parent
-    board = load_board(folder.name, [folder.parent, *folders])
-    port = check_port(board, [folder.parent, *folders])
+    if not file.is_file():
+        hint = f"the path of a {BOARD_FILE}, or of a chip's file in a folder soc."
+        raise UsageError("there is no such file.", where=str(file), hint=hint)
+    places = [folder.parent, *folders]
+    if folder.name == CHIP_FOLDER and file.suffix == ".toml":
+        board = load_chip(file.stem, places)
+    elif file.name == BOARD_FILE:
+        board = load_board(folder.name, places)
+    else:
+        what = f"a board's file is called {BOARD_FILE}, in a folder with its name; "
+        what += f"a chip's file is in a folder called {CHIP_FOLDER}."
+        raise UsageError(what, where=str(file), hint="rename it, or move it.")
+    port = check_port(board, places)
     pools: list[dict[str, object]] = []
     for pool in board.pools():
         pools.append({"name": pool.name, "size_bytes": pool.size_bytes})

@@ -1,6 +1,7 @@
 """`firmwright build`: build a firmware image from a model or a project folder."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.artifacts import Image
@@ -8,14 +9,14 @@ from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.build import build_project
 from firmwright.build.stack_check import check_stack, stack_warnings
 from firmwright.cli import arguments
-from firmwright.cli.fit import time_to_json
+from firmwright.cli.fit import describe_time_as_built, time_to_json
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.build_cache import object_folder
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
-from firmwright.flows.predict.time_prediction import predict_time
+from firmwright.flows.predict.time_prediction import predict_time, predict_time_as_built
 from firmwright.pipeline import Bundle, Compilation, bundle
 from firmwright.targets.run_time import RunTime
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> Outcome:
     args.model = args.models[0]
     if len(args.models) == 1 and Path(args.model).is_dir():
         image = _build_folder(args)
-        times: list[RunTime | None] = []
+        times: list[_Times] = []
     else:
         check_several_models(args, {"--firmware": args.firmware != SERIAL})
         if args.firmware != SERIAL and args.variant != "release":
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> Outcome:
                 hint="use --variant release, or omit --firmware.",
             )
         parts = compile_several_from_args(args)
-        times = [predict_time(part) for part in parts if not part.board.is_host]
+        times = [_predict(part) for part in parts if not part.board.is_host]
         if len(parts) > 1:
             firmware: Bundle | Compilation = bundle(parts, concurrent=args.concurrent)
         else:
@@ -49,13 +50,29 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     error = None if args.allow_stack else _stack_error(image)
     data = {**image_to_json(image), "allow_stack": args.allow_stack}
-    data["milliseconds"] = [time_to_json(time) for time in times]
+    data["milliseconds"] = [time_to_json(time.modeled) for time in times]
+    data["milliseconds_as_built"] = [time_to_json(time.built) for time in times]
     warnings = () if error else stack_warnings(image)
     text = format_summary(image)
     for time in times:
-        if time is not None:
-            text += f"\n\nPredicted time of a run: {time}."
+        if time.modeled is not None:
+            text += f"\n\nPredicted time of a run: {time.modeled}."
+            if time.built is not None:
+                built = describe_time_as_built(time.built, time.modeled)
+                text += f"\nBut {built}."
     return Outcome(data, text, error, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The time at the modeled clock, and that of the image if its clock is another."""
+
+    modeled: RunTime | None
+    built: RunTime | None
+
+
+def _predict(compiled: Compilation) -> _Times:
+    return _Times(predict_time(compiled), predict_time_as_built(compiled))
 
 
 def _stack_error(image: Image) -> DoesNotFitError | None:

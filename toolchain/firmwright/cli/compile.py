@@ -222,5 +222,5 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
 def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
     written = "not written; add -o DIR"
     if output:
-        written = f"{output} (build it with scons -C {output})"
+        written = f"{output} (build it with firmwright build {output})"
     return [("compiled in", f"{seconds:.2f} s"), ("project", written)]

@@ -8,7 +8,7 @@ from firmwright.base.errors import MismatchError
 from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.evidence.checking import check_evidence, find_model_file
-from firmwright.flows.evidence.findings import Finding, Verdict
+from firmwright.flows.evidence.findings import Finding, Verdict, not_confirmed
 from firmwright.flows.evidence.record import read_evidence
 from firmwright.flows.model.model import load_model
 
@@ -30,18 +30,32 @@ def run(args: argparse.Namespace) -> Outcome:
         "model": evidence.model.name,
         "board": evidence.board,
         "counts": counts,
+        "not_confirmed": list(not_confirmed(findings)),
         "findings": [asdict(finding) for finding in findings],
     }
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     text = f"{format_findings(findings)}\n\n{summary}"
-    error = None
-    if counts[Verdict.DIFFERS]:
-        what = (
-            f"{counts[Verdict.DIFFERS]} statements differ from what this computer made."
-        )
+    if rest := not_confirmed(findings):
+        text += f"\nNOT CONFIRMED: {', '.join(rest)}"
+    return Outcome(data, text, _error(args, findings))
+
+
+def _error(
+    args: argparse.Namespace, findings: tuple[Finding, ...]
+) -> MismatchError | None:
+    """Return the error if a statement differs, or with --strict is not confirmed."""
+    differing = sum(finding.verdict is Verdict.DIFFERS for finding in findings)
+    if differing:
+        subject = "1 statement differs" if differing == 1 else f"{differing} differ"
+        what = f"{subject} from what this computer made."
         hint = "ask the sender for the model, the board's files, and a new file."
-        error = MismatchError(what, where=str(file), hint=hint)
-    return Outcome(data, text, error)
+        return MismatchError(what, where=args.file, hint=hint)
+    rest = not_confirmed(findings)
+    if not args.strict or not rest:
+        return None
+    what = f"{', '.join(rest)}: not confirmed by this computer."
+    hint = "see the reasons above; install the versions that the file names."
+    return MismatchError(what, where=args.file, hint=hint)
 
 
 def format_findings(findings: tuple[Finding, ...]) -> str:

@@ -43,6 +43,8 @@ def fit_to_json(fit: Fit) -> dict[str, object]:
         "stack_bytes": fit.stack_bytes,
         "instructions": fit.instructions,
         "milliseconds": time_to_json(fit.time),
+        "milliseconds_as_built": time_to_json(fit.time_as_built),
+        "pools": {name: size_bytes for name, size_bytes in fit.pools},
         "other_ram": [
             {"ram_bytes": size.ram_bytes, "fits": size.fits} for size in fit.other_ram
         ],
@@ -105,7 +107,11 @@ def figures(fit: Fit) -> list[tuple[str, Cell]]:
     """Return RAM, flash, stack and time as rows of a summary."""
     rows: list[tuple[str, Cell]] = []
     if fit.workspace is not None:
-        rows.append(("RAM", _format_need(fit.workspace)))
+        need = _format_need(fit.workspace)
+        if len(fit.pools) > 1:
+            pools = [f"{name} {size_bytes:,}" for name, size_bytes in fit.pools]
+            need += f" ({', '.join(pools)})"
+        rows.append(("RAM", need))
     return rows + predicted_figures(fit)
 
 
@@ -118,11 +124,22 @@ def predicted_figures(fit: Fit) -> list[tuple[str, Cell]]:
         rows.append(("stack", f"about {fit.stack_bytes:,} bytes"))
     if fit.time is not None:
         rows += [("time", str(fit.time)), ("", fit.time.reason)]
+        if fit.time_as_built is not None:
+            rows.append(("", describe_time_as_built(fit.time_as_built, fit.time)))
     elif fit.instructions is not None:
         rows.append(("time", "not known: the pipeline of this core is not modeled"))
     if fit.instructions is not None:
         rows.append(("instructions", f"about {fit.instructions:,} in a run"))
     return rows
+
+
+def describe_time_as_built(built: RunTime, modeled: RunTime) -> str:
+    """Say what a run takes in an image whose start-up leaves the clock as it is."""
+    return (
+        f"an image of firmwright build stays at {built.clock_hz / 1e6:g} MHz: "
+        f"{built.milliseconds} ms; {modeled.clock_hz / 1e6:g} MHz needs your own "
+        "start-up code"
+    )
 
 
 def _format_need(need: MemoryNeed) -> str:
@@ -133,11 +150,11 @@ def _format_need(need: MemoryNeed) -> str:
 def _verdict(fit: Fit) -> str:
     if fit.fits:
         return "yes"
-    missing = 0
-    for need in (fit.workspace, fit.flash):
-        if need is not None and need.spare_bytes is not None:
-            missing = max(missing, -need.spare_bytes)
-    short = f", {missing:,} bytes are missing" if missing else ""
+    missing: list[str] = []
+    for memory, need in (("RAM", fit.workspace), ("flash", fit.flash)):
+        if need is not None and not need.fits:
+            missing.append(f"{-(need.spare_bytes or 0):,} bytes of {memory}")
+    short = f", {' and '.join(missing)} are missing" if missing else ""
     return f"no{short}: {fit.problem}"
 
 

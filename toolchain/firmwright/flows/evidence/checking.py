@@ -17,6 +17,7 @@ from firmwright.base.errors import BoardError, FirmwrightError, UsageError
 from firmwright.base.input_files import read_input_bytes
 from firmwright.flows.evidence.collection import recompile
 from firmwright.flows.evidence.findings import (
+    OF_THE_SENDER,
     Finding,
     Verdict,
     compare_values,
@@ -99,6 +100,5 @@ def compare_evidence(
         *check_device(evidence, compiled.board, here),
         *check_inputs(evidence, compiled, batch),
         *check_outputs(evidence, compiled, batch, here.outputs),
-        unchecked("date", "Only the sender can know it."),
-        unchecked("wall_seconds", "Only the sender can know it."),
+        *[unchecked(name, "Only the sender can know it.") for name in OF_THE_SENDER],
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+OF_THE_SENDER: Final = ("date", "wall_seconds")
+"""Statements that no computer can confirm."""
 _SHOWN_CHARACTERS: Final = 60
 _HASH_CHARACTERS: Final = 16
 
@@ -25,6 +28,16 @@ class Finding:
     statement: str
     verdict: Verdict
     reason: str = ""
+
+
+def not_confirmed(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Return the statements that could be confirmed, but are not, in their order."""
+    names: list[str] = []
+    for finding in findings:
+        is_open = finding.verdict is not Verdict.CONFIRMED
+        if is_open and finding.statement not in OF_THE_SENDER:
+            names.append(finding.statement)
+    return tuple(names)
 
 
 def unchecked(statement: str, reason: str) -> Finding:

@@ -20,10 +20,11 @@ from firmwright.flows.predict.memory_prediction import (
 )
 from firmwright.flows.predict.remedies import (
     Remedy,
+    constants_bytes,
     find_remedies,
     workspace_limit,
 )
-from firmwright.flows.predict.time_prediction import predict_time
+from firmwright.flows.predict.time_prediction import predict_time, predict_time_as_built
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_traffic import count_traffic
 from firmwright.pipeline import LoweredProgram, Options, lower_program
@@ -73,8 +74,10 @@ class Fit:
     """The memory and time of a model on a board.
 
     `workspace` is what the program needs; if none fits, it is the least that any
-    program needs as far as known. `problem` says what does not fit; "" if all does.
-    Figures that are not known are None.
+    program needs as far as known, and `flash` has only the constants. `problem` says
+    what does not fit; "" if all does. Figures that are not known are None. `pools` are
+    the bytes of each pool, as a tensor lies in one of them. `time_as_built` is set if
+    the firmware that `build` makes runs at another clock than that of `time`.
     """
 
     model: str
@@ -85,6 +88,8 @@ class Fit:
     stack_bytes: int | None = None
     instructions: int | None = None
     time: RunTime | None = None
+    time_as_built: RunTime | None = None
+    pools: tuple[tuple[str, int], ...] = ()
     other_ram: tuple[RamSize, ...] = ()
     slow_memory: tuple[PoolTraffic, ...] = ()
     problem: str = ""
@@ -165,16 +170,18 @@ def fit_of_program(program: LoweredProgram, clock_hz: int | None = None) -> Fit:
         stack_bytes=predict_stack_bytes(program, own),
         instructions=sum(cost.instructions for cost in costs),
         time=None if board.is_host else predict_time(program, clock_hz, known),
+        time_as_built=None if clock_hz else predict_time_as_built(program, known),
+        pools=_pools(module),
         slow_memory=_slow_traffic(program),
         problem=_flash_problem(flash),
     )
 
 
-def _flash_problem(flash: MemoryNeed) -> str:
+def _flash_problem(flash: MemoryNeed, content: str = "code and constants") -> str:
     if flash.fits:
         return ""
     return (
-        f"code and constants take about {flash.need_bytes:,} bytes of flash, and "
+        f"its {content} take about {flash.need_bytes:,} bytes of flash, and "
         f"{flash.have_bytes:,} are left beside the firmware"
     )
 
@@ -182,16 +189,54 @@ def _flash_problem(flash: MemoryNeed) -> str:
 def _too_large(model: Model, options: Options, error: DoesNotFitError) -> Fit:
     board = load_board(options.board, options.board_dirs)
     need: MemoryNeed | None = None
+    flash: MemoryNeed | None = None
+    problems = [error.what.rstrip(".")]
+    pools: list[tuple[str, int]] = []
     if error.lowest_bytes:
         limit_bytes = workspace_limit(board, options.ram_bytes)
         need = MemoryNeed(error.lowest_bytes, limit_bytes)
+        flash = MemoryNeed(constants_bytes(model.module), flash_for_model(board))
+        for pool in board.pools():
+            if not pool.targets and pool.size_bytes is not None:
+                pools.append((pool.name, pool.size_bytes))
+        problems += [
+            _buffer_problem(error.peak, pools),
+            _flash_problem(flash, "constants"),
+        ]
     return Fit(
         model=model.name,
         board=board.name,
         chip=board.chip,
         workspace=need,
-        problem=error.what.rstrip("."),
+        flash=flash,
+        pools=tuple(pools),
+        problem="; ".join(filter(None, problems)),
     )
+
+
+def _buffer_problem(
+    buffers: Sequence[tuple[str, int]], pools: Sequence[tuple[str, int]]
+) -> str:
+    """Say that a buffer is larger than each of several pools; "" if none is."""
+    if not buffers or len(pools) < 2:
+        return ""
+    buffer, need_bytes = max(buffers, key=lambda item: item[1])
+    pool, have_bytes = max(pools, key=lambda item: item[1])
+    if need_bytes <= have_bytes:
+        return ""
+    return (
+        f"{buffer} takes {need_bytes:,} bytes in one pool, and the largest, {pool}, "
+        f"has {have_bytes:,}"
+    )
+
+
+def _pools(module: IRModule) -> tuple[tuple[str, int], ...]:
+    """Return the writable pools of the core that have a limit, with their bytes."""
+    pools: list[tuple[str, int]] = []
+    for pool in module.pools:
+        if pool.access == "rw" and not pool.targets and pool.size_bytes:
+            pools.append((pool.name, pool.size_bytes))
+    return tuple(pools)
 
 
 def _pool_bytes(module: IRModule) -> int | None:
@@ -216,7 +261,10 @@ def _other_ram(
     beside = stack_bytes + FIRMWARE_RAM_BYTES
     need_bytes = program.module.memory_plan.workspace_bytes + beside
     sizes: list[RamSize] = []
-    size = _power_of_two_below(program.board.ram.size_bytes)
+    most = program.board.ram.size_bytes
+    if program.options.ram_bytes is not None:
+        most = min(most, program.options.ram_bytes + beside)
+    size = _power_of_two_below(most)
     while size >= need_bytes:
         sizes.append(RamSize(size, fits=True))
         size //= 2

@@ -6,13 +6,15 @@ model then fits.
 """
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import DoesNotFitError, FirmwrightError
-from firmwright.boards import Board, list_boards, load_board
+from firmwright.boards import Board, list_boards, list_chips, load_board
 from firmwright.flows.model.compilation import (
     PassObserver,
     compile_for,
@@ -29,6 +31,7 @@ from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.pipeline import Compilation, lower_program
+from firmwright.pipeline.interface_bound import interface_bytes
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,15 @@ class RemedyKind(StrEnum):
     BOARD = "board"
 
 
+class Certainty(StrEnum):
+    """How well the workspace with a remedy is known, in the words before its bytes."""
+
+    COMPILED = ""
+    ABOUT = "about "
+    AT_MOST = "at most about "
+    AT_LEAST = "at least "
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A change after which the model fits.
@@ -61,13 +73,17 @@ class Remedy:
     kind: RemedyKind
     text: str
     workspace_bytes: int
-    is_estimate: bool
+    certainty: Certainty = Certainty.COMPILED
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.certainty is not Certainty.COMPILED
 
     def __str__(self) -> str:
         if self.kind is RemedyKind.BOARD:
             return self.text
-        about = "about " if self.is_estimate else ""
-        return f"{self.text}, with which it needs {about}{self.workspace_bytes:,} bytes"
+        need = f"{self.certainty}{self.workspace_bytes:,} bytes"
+        return f"{self.text}, with which it needs {need}"
 
 
 def find_remedies(
@@ -179,9 +195,7 @@ class _OptionTrials:
         for trial in (*pools, *savings):
             need = self._need(trial)
             if need is not None and need.fits:
-                return Remedy(
-                    RemedyKind.OPTION, trial.text, need.size_bytes, is_estimate=False
-                )
+                return Remedy(RemedyKind.OPTION, trial.text, need.size_bytes)
         return None
 
     def larger_budget(self, need_bytes: int, most_bytes: int) -> Remedy | None:
@@ -195,7 +209,7 @@ class _OptionTrials:
             return None
         size_bytes = need.size_bytes
         text = f"--ram {size_bytes}"
-        return Remedy(RemedyKind.OPTION, text, size_bytes, is_estimate=False)
+        return Remedy(RemedyKind.OPTION, text, size_bytes)
 
     def need_by_rows(self) -> int | None:
         """Return what the program needs if its input is fed by rows."""
@@ -244,18 +258,33 @@ def _quantized(
     floats = [value for value in values if value.type.dtype == FLOAT32]
     if not floats or len(floats) < len(values) / 2:
         return None
-    text = "quantize the model to int8 (firmwright quantize, or at its export)"
-    flash_bytes = _quarter(_constants_bytes(module))
+    text = f"quantize the model to int8 ({_way_to_int8(trials.model.file)})"
+    flash_bytes = _quarter(constants_bytes(module))
     estimate = _quarter(need_bytes)
+    # The search was not run if the inputs and outputs alone are too large. If it was,
+    # it finds plans for int8 that are smaller than a quarter of the best one for floats.
+    is_least = need_bytes <= interface_bytes(module)
+    certainty = Certainty.AT_LEAST if is_least else Certainty.AT_MOST
     if not room.holds_estimate(estimate, flash_bytes):
         need_by_rows = trials.need_by_rows()
         if need_by_rows is None:
             return None
-        estimate = _quarter(need_by_rows)
+        estimate, certainty = _quarter(need_by_rows), Certainty.AT_MOST
         if not room.holds_estimate(estimate, flash_bytes):
             return None
         text += f" and {_BY_ROWS.text}"
-    return Remedy(RemedyKind.QUANTIZE, text, estimate, is_estimate=True)
+    return Remedy(RemedyKind.QUANTIZE, text, estimate, certainty)
+
+
+def _way_to_int8(file: str) -> str:
+    """Return what quantizes a model of this format: `quantize` reads ONNX only."""
+    match Path(file).suffix:
+        case ".onnx":
+            return "firmwright quantize, or at its export"
+        case ".pt2":
+            return "at its export: docs/models.md#pytorch"
+        case _:
+            return "at its export: docs/models.md#keras"
 
 
 def _quarter(float_bytes: int) -> int:
@@ -263,7 +292,8 @@ def _quarter(float_bytes: int) -> int:
     return float_bytes * INT8.size_bytes // FLOAT32.size_bytes
 
 
-def _constants_bytes(module: IRModule) -> int:
+def constants_bytes(module: IRModule) -> int:
+    """Return the bytes of the constants of an imported model."""
     return sum(constant.size_bytes for constant in module.constants.values())
 
 
@@ -316,25 +346,40 @@ def _smaller_input(module: IRModule, need_bytes: int, room: _Room) -> Remedy | N
         rows, columns = round(height * scale), round(width * scale)
         estimate = need_bytes * rows * columns // (height * width)
         is_image = min(rows, columns) >= _SMALLEST_SIDE
-        if is_image and room.holds_estimate(estimate, _constants_bytes(module)):
+        if is_image and room.holds_estimate(estimate, constants_bytes(module)):
             text = f"train with images of {rows} x {columns} pixels"
-            return Remedy(RemedyKind.INPUT, text, estimate, is_estimate=True)
+            return Remedy(RemedyKind.INPUT, text, estimate, Certainty.ABOUT)
     return None
 
 
 def _other_boards(module: IRModule, board: Board, need_bytes: int) -> Remedy | None:
-    """Return the boards with the least RAM that have room for the model."""
-    constants_bytes = _constants_bytes(module)
-    fitting: list[tuple[int, str]] = []
-    for other in list_boards():
-        if other.is_host or other.name == board.name:
+    """Return the chips of the board's family, then the boards, with the least RAM.
+
+    A family is what the names of its chips begin with, such as STM32.
+    """
+    boards, chips = list_boards(), list_chips()
+    has_family = any(chip.soc == board.soc for chip in chips)
+    with_board = {other.soc for other in boards}
+    fitting: list[tuple[bool, int, str]] = []
+    for other in (*boards, *chips):
+        if other.is_host or other.chip == board.chip:
+            continue
+        is_relative = has_family and _family(other) == _family(board)
+        is_chip = other.name == other.soc
+        if is_chip and (other.soc in with_board or not is_relative):
             continue
         room = _Room(workspace_limit(other, None), flash_for_model(other))
-        has_flash = room.holds_estimate(0, constants_bytes)
+        has_flash = room.holds_estimate(0, constants_bytes(module))
         if has_flash and need_bytes <= room.workspace_bytes:
-            fitting.append((other.ram_bytes or 0, other.name))
+            fitting.append((not is_relative, other.ram_bytes or 0, other.name))
     if not fitting:
         return None
-    names = [name for _, name in sorted(fitting)[:_BOARDS_MAX]]
-    text = f"a board with more memory: {', '.join(names)}"
-    return Remedy(RemedyKind.BOARD, text, need_bytes, is_estimate=True)
+    names = [name for *_, name in sorted(fitting)[:_BOARDS_MAX]]
+    text = f"a board or chip with more memory: {', '.join(names)}"
+    return Remedy(RemedyKind.BOARD, text, need_bytes, Certainty.ABOUT)
+
+
+def _family(board: Board) -> str:
+    """Return the beginning of the names of the chips of a family."""
+    found = re.match(r"stm32|[a-z]*", board.soc)
+    return found[0] if found else ""

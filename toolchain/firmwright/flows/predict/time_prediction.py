@@ -34,6 +34,21 @@ def predict_time(
     return None if cycles is None else run_time(cycles, board)
 
 
+def predict_time_as_built(
+    program: LoweredProgram, known: Mapping[str, Cost] | None = None
+) -> RunTime | None:
+    """Predict the time in the firmware that `build` makes, at the clock after reset.
+
+    Return None if that is the modeled clock, as on boards with a clock driver, or if
+    no firmware can be built.
+    """
+    board = program.board
+    is_built = not board.is_host and not board.export_only
+    if not is_built or board.run_hz in (0, board.modeled_hz):
+        return None
+    return predict_time(program, board.run_hz, known)
+
+
 def predict_cycles(
     program: LoweredProgram, board: Board, known: Mapping[str, Cost] | None = None
 ) -> int | None:
