@@ -9,9 +9,9 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.boards import load_board
 from firmwright.choose.kernel_selection import KernelSelector
+from firmwright.cli.fit import format_fit
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.measure.instruction_counts import measure_instructions
-from firmwright.cli.fit import format_fit
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model, load_model

@@ -210,8 +210,18 @@ def _similar(name: str, names: Sequence[str], others: Sequence[str] = ()) -> str
     """
     longer = [other for other in names if name and other.startswith(name)]
     near = longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    near.sort(key=lambda other: -len(os.path.commonprefix([other, name])))
+    near.sort(key=lambda other: -_common_letters(other, name))
     return ", ".join(near or others or names)
+
+
+def _common_letters(one: str, other: str) -> int:
+    """Return the number of letters that both begin with."""
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
 
 
 def _parse_toml(file: Path) -> dict[str, object]:

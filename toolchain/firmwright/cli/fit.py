@@ -44,7 +44,7 @@ def fit_to_json(fit: Fit) -> dict[str, object]:
         "instructions": fit.instructions,
         "milliseconds": time_to_json(fit.time),
         "milliseconds_as_built": time_to_json(fit.time_as_built),
-        "pools": {name: size_bytes for name, size_bytes in fit.pools},
+        "pools": dict(fit.pools),
         "other_ram": [
             {"ram_bytes": size.ram_bytes, "fits": size.fits} for size in fit.other_ram
         ],

@@ -76,8 +76,8 @@ class Fit:
     `workspace` is what the program needs; if none fits, it is the least that any
     program needs as far as known, and `flash` has only the constants. `problem` says
     what does not fit; "" if all does. Figures that are not known are None. `pools` are
-    the bytes of each pool, as a tensor lies in one of them. `time_as_built` is set if
-    the firmware that `build` makes runs at another clock than that of `time`.
+    the bytes of each pool, as one of them holds a whole tensor. `time_as_built` is set
+    if the firmware that `build` makes runs at another clock than that of `time`.
     """
 
     model: str
@@ -196,7 +196,7 @@ def _too_large(model: Model, options: Options, error: DoesNotFitError) -> Fit:
         limit_bytes = workspace_limit(board, options.ram_bytes)
         need = MemoryNeed(error.lowest_bytes, limit_bytes)
         flash = MemoryNeed(constants_bytes(model.module), flash_for_model(board))
-        for pool in board.pools():
+        for pool in board.pools() if options.ram_bytes is None else ():
             if not pool.targets and pool.size_bytes is not None:
                 pools.append((pool.name, pool.size_bytes))
         problems += [

@@ -261,8 +261,8 @@ def _quantized(
     text = f"quantize the model to int8 ({_way_to_int8(trials.model.file)})"
     flash_bytes = _quarter(constants_bytes(module))
     estimate = _quarter(need_bytes)
-    # The search was not run if the inputs and outputs alone are too large. If it was,
-    # it finds plans for int8 that are smaller than a quarter of the best one for floats.
+    # If inputs and outputs alone are too large, no plan was searched. The plans that
+    # a search finds for int8 are smaller than a quarter of the best one for floats.
     is_least = need_bytes <= interface_bytes(module)
     certainty = Certainty.AT_LEAST if is_least else Certainty.AT_MOST
     if not room.holds_estimate(estimate, flash_bytes):
