@@ -178,6 +178,34 @@ def test_floats_have_a_reason_and_labels_give_the_accuracy(tmp_path: Path) -> No
     assert said["runs"][1]["figures"]["same_class"] > 0.8
 
 
+def test_networks_of_scikit_learn_are_quantized(tmp_path: Path) -> None:
+    """skl2onnx writes biases of 1xN, and a scaler whose result has no known type."""
+    net = Net(9)
+    x = net.node("MatMul", net.input("x", (1, 6)), net.random(6, 8))
+    x = net.node("Relu", net.node("Add", x, net.random(1, 8)))
+    x = net.node("Scaler", x, domain="ai.onnx.ml", offset=[0.5], scale=[0.5])
+    x = net.node("Add", net.node("MatMul", x, net.random(8, 3)), net.random(1, 3))
+    scores = net.node("Identity", net.node("Softmax", x))
+    (tmp_path / "net.onnx").write_bytes(net.model(scores))
+    rng = np.random.Generator(np.random.PCG64(1))
+    samples = [{"x": row} for row in rng.normal(size=(9, 1, 6)).astype(np.float32)]
+    result = quantize_onnx_model(load_model(tmp_path / "net.onnx"), samples)
+    assert [item.op for item in result.in_floats] == ["Scaler"]
+    kinds = {layer.op for layer in result.layers}
+    assert {"Relu", "Add", "Softmax"} <= kinds
+    assert min(layer.sqnr_db for layer in result.layers) > 20
+
+
+def test_a_model_without_integer_forms_is_refused(tmp_path: Path) -> None:
+    net = Net(3)
+    x = net.input("x", (1, 6))
+    scaled = net.node("Scaler", x, domain="ai.onnx.ml", offset=[0.5], scale=[2.0])
+    (tmp_path / "net.onnx").write_bytes(net.model(scaled))
+    model = load_model(tmp_path / "net.onnx")
+    with pytest.raises(UsageError, match=r"nothing to quantize.*\(Scaler\)"):
+        quantize_onnx_model(model, [{"x": np.zeros((1, 6), np.float32)}])
+
+
 # ---- what goes wrong -----------------------------------------------------------------
 
 

@@ -19,8 +19,11 @@ from firmwright.report.evaluation import (
     ChangedSample,
     Confusion,
     Evaluation,
+    LayerAccuracy,
+    RunScores,
     render_evaluation,
 )
+from firmwright.report.model import CheckedOutputs
 
 DIGITS = Path(__file__).parents[3] / "examples/01_digits"
 FLOATS = DIGITS / "digits_float.tflite"
@@ -228,3 +231,23 @@ def test_changed_samples_and_confusions_are_shown(
     assert ("Confusion matrix" in page) == (classes == 2)
     assert ("Most frequent confusions" in page) == (classes == 30)
     assert "<0>" not in page
+    assert "Checked on" not in page
+
+
+def test_causes_come_first_and_the_page_tells_its_command() -> None:
+    runs = (RunScores("model", "LiteRT", {"top1": 0.5}),)
+    layers = (LayerAccuracy("fc", "dense", 8, 3.0, 1, 2, 3, index=4),)
+    result = replace(
+        changed_evaluation(2), runs=runs, layers=layers, warnings=("x saturates",)
+    )
+    text = format_evaluation(result)
+    assert text.index("x saturates") < text.index("loss begins") < text.index("LiteRT")
+    check = CheckedOutputs(
+        "LiteRT", 3, 2, None, False, "data", "firmwright evaluate x", "2026-02-01"
+    )
+    page = render_evaluation(result, check=check)
+    assert "Checked on 2026-02-01" in page
+    assert "<code>firmwright evaluate x</code>" in page
+    assert (
+        page.index("x saturates") < page.index("Loss begins") < page.index("LiteRT</")
+    )

@@ -11,11 +11,12 @@ import pytest
 import onnx
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.quant import Quantization
-from firmwright.cli.evaluate import format_evaluation
+from firmwright.cli.evaluate import format_evaluation, format_layers
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.evaluation import evaluate
 from firmwright.flows.verify.layer_accuracy import (
+    LayerKind,
     ValueRange,
     measure_layers,
     value_range,
@@ -26,6 +27,7 @@ from firmwright.oracle.reference_runner import run_reference
 from firmwright.report.evaluation import (
     LayerAccuracy,
     describe_clipping,
+    describe_first_loss,
     render_evaluation,
 )
 from tests.onnx.onnx_models import Net
@@ -37,7 +39,10 @@ def measured(reals: np.ndarray, limits: ValueRange | None) -> LayerAccuracy:
     rounded = np.clip(np.rint(reals * 4) / 4, -1.0, 0.75)
     pairs = [({"y": reals}, {"y": rounded})]
     (layer,) = measure_layers(
-        1, lambda _: pairs, {"y": "add"}, {} if limits is None else {"y": limits}
+        1,
+        lambda _: pairs,
+        {"y": LayerKind("add", 0)},
+        {} if limits is None else {"y": limits},
     )
     return layer
 
@@ -70,6 +75,29 @@ def test_a_clipped_share_that_matters_little_is_not_explained() -> None:
     layer = measured(np.append(many, np.float32([1.1])), LIMITS)
     assert layer.clipped_share == "less than 0.1 %"
     assert layer.clipping == ""
+
+
+def test_the_loss_begins_at_the_first_bad_layer_in_the_order_of_the_model() -> None:
+    fused = "sequential_1/conv1d_1/Relu;sequential_1/conv1d_1/BiasAdd"
+    layers = [
+        LayerAccuracy("scores", "softmax", 8, 1.5, 0, 0, 1, index=9),
+        LayerAccuracy(fused, "conv2d", 8, 7.5, 0, 0, 1, index=3, shape=(1, 5, 4)),
+        LayerAccuracy("good", "conv2d", 8, 42.0, 0, 0, 1, index=1),
+    ]
+    assert layers[1].label == "conv2d 3, 5x4"
+    assert describe_first_loss(layers).startswith("conv2d 3, 5x4 is the first below 20")
+    assert describe_first_loss(layers[2:]) == ""
+
+
+@pytest.mark.parametrize("columns", ["100", "60", "40"])
+def test_no_column_of_the_layers_is_left_out(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    layer = LayerAccuracy("scores", "softmax", 8, 1.5, 0.25, 0.375, 12.5)
+    shown = format_layers([layer])
+    for words in ("softmax", "1.50", "0.25", "0.375", "12.5"):
+        assert words in shown
 
 
 def test_ranges_follow_from_the_type() -> None:

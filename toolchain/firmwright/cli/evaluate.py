@@ -1,14 +1,19 @@
 """`firmwright evaluate`: measure a model's and its firmware's accuracy on data."""
 
 import argparse
+import os
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
+from firmwright.base.source_date import output_date
 from firmwright.cli import arguments
 from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import write_file
 from firmwright.flows.verify.evaluation import evaluate
+from firmwright.flows.verify.output_check import checked_by_evaluation
 from firmwright.pipeline import Compilation
 from firmwright.report.evaluation import (
     Evaluation,
@@ -18,7 +23,6 @@ from firmwright.report.evaluation import (
     render_evaluation,
 )
 
-NAME_WIDTH = 50
 ROWS_SHOWN = 20
 
 
@@ -38,9 +42,12 @@ def evaluate_from_args(args: argparse.Namespace, compiled: Compilation) -> Evalu
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    result = evaluate_from_args(args, arguments.compile_from_args(args))
+    compiled = arguments.compile_from_args(args)
+    result = evaluate_from_args(args, compiled)
     if args.output:
-        write_file(args.output, render_evaluation(result).encode())
+        command, date = shown_command(args.words), output_date(os.environ)
+        check = checked_by_evaluation(compiled, result, command, date)
+        write_file(args.output, render_evaluation(result, check=check).encode())
     data = {
         "model": result.model,
         "board": result.board,
@@ -56,8 +63,21 @@ def run(args: argparse.Namespace) -> Outcome:
         "compared": result.compared,
         "layers": result.layers,
         "html": args.output,
+        "warnings": result.warnings,
     }
-    return Outcome(data, format_evaluation(result), warnings=result.warnings)
+    return Outcome(data, format_evaluation(result))
+
+
+def shown_command(words: Sequence[str]) -> str:
+    """Return the command line; absolute paths are names of files, as pages travel."""
+    shown: list[str] = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        if word.startswith("--") and equals and Path(value).is_absolute():
+            shown.append(f"{option}={Path(value).name}")
+        else:
+            shown.append(Path(word).name if Path(word).is_absolute() else word)
+    return shlex.join(["firmwright", *shown])
 
 
 def format_evaluation(result: Evaluation) -> str:
@@ -74,6 +94,10 @@ def format_evaluation(result: Evaluation) -> str:
         ("metric", metric),
         ("firmware", agreement),
     ]
+    for text in result.warnings:
+        lines.append(("warning", text))
+    if result.first_loss:
+        lines.append(("loss begins", result.first_loss))
     head, scores = format_scores(result.runs)
     parts = [format_pairs(lines), format_table(head, scores)]
     if result.has_matrix:
@@ -116,11 +140,8 @@ def format_layers(layers: Sequence[LayerAccuracy]) -> str:
     rows: list[list[Cell]] = []
     for layer in layers:
         errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
-        name = layer.name
-        if len(name) > NAME_WIDTH:
-            name = f"…{name[-NAME_WIDTH:]}"
         figures = [f"{value:.3g}" for value in errors]
         if clips:
             figures.append(layer.clipped_share)
-        rows.append([name, layer.op, layer.sqnr_db, *figures])
-    return format_table(head, rows, drop=("largest value", "operator"))
+        rows.append([layer.label, layer.op, layer.sqnr_db, *figures])
+    return format_table(head, rows)

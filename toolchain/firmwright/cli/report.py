@@ -2,15 +2,12 @@
 
 import argparse
 import os
-import shlex
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.base.source_date import output_date
 from firmwright.cli import arguments
-from firmwright.cli.evaluate import evaluate_from_args
+from firmwright.cli.evaluate import evaluate_from_args, shown_command
 from firmwright.cli.session_arguments import is_absent, make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
@@ -47,7 +44,7 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.pareto:
         front = find_program_front(compiled, args.model, report.tradeoffs)
         report = replace(report, front=front)
-    command, date = _command(args.words), output_date(os.environ)
+    command, date = shown_command(args.words), output_date(os.environ)
     if args.data:
         evaluation = evaluate_from_args(args, compiled)
         check = checked_by_evaluation(compiled, evaluation, command, date)
@@ -63,18 +60,6 @@ def run(args: argparse.Namespace) -> Outcome:
     data: dict[str, object] = {**report.as_json(), "html": args.output}
     error = _find_error(report) if args.verify else None
     return Outcome(data, format_summary(report, args.output), error)
-
-
-def _command(words: Sequence[str]) -> str:
-    """Return the command line; absolute paths are names of files, as pages travel."""
-    shown: list[str] = []
-    for word in words:
-        option, equals, value = word.partition("=")
-        if word.startswith("--") and equals and Path(value).is_absolute():
-            shown.append(f"{option}={Path(value).name}")
-        else:
-            shown.append(Path(word).name if Path(word).is_absolute() else word)
-    return shlex.join(["firmwright", *shown])
 
 
 def _find_error(report: BuildReport) -> MismatchError | None:

@@ -73,6 +73,16 @@ def quantize_model(
                 what = f"the model is already quantized: it has {answer['what']}."
                 hint = "pass the float model, or compile this one directly."
                 raise UsageError(what, where=where, hint=hint)
+            case "nothing":
+                what = (
+                    "there is nothing to quantize: no operator has an integer form "
+                    f"({answer['what']})."
+                )
+                hint = (
+                    "compile the model as it is. Trees compare, so int8 saves them "
+                    "nothing; other models of ai.onnx.ml compute with floats."
+                )
+                raise UsageError(what, where=where, hint=hint)
             case "exclude":
                 what = f"the model has no operator {answer['what']} to exclude."
                 hint = "pass the name of a node or of its result."

@@ -86,7 +86,10 @@ def quantize(folder: Path) -> dict[str, Json]:
     prepared = folder / "prepared.onnx"
     activations = as_text(request["activations"])
     try:
-        nodes = _prepare(model, prepared)
+        nodes = _prepare(model, prepared, _first(samples))
+        if not any(node.op_type in OPERATORS for node in nodes):
+            kinds = dict.fromkeys(node.op_type for node in nodes)
+            raise RequestError("nothing", ", ".join(kinds))
         excluded = _excluded_node_names(nodes, as_texts(request["exclude"]))
         tools.quantize_static(
             prepared,
@@ -121,7 +124,14 @@ def quantize(folder: Path) -> dict[str, Json]:
     return {"version": importlib.metadata.version("onnxruntime"), "nodes": rows}
 
 
-def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
+def _first(samples: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array[0] for name, array in samples.items()}
+
+
+def _prepare(
+    model: onnx.ModelProto, path: Path, sample: Mapping[str, Array]
+) -> list[onnx.NodeProto]:
+    """Write the folded model, with types and biases as the tools need them."""
     import onnxruntime
 
     import onnx
@@ -134,11 +144,56 @@ def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
     data = model.SerializeToString()
     onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     typed = onnx.shape_inference.infer_shapes(onnx.load(path))
+    _state_types(typed, sample)
+    _flatten_biases(typed)
     for node in typed.graph.node:
         # Operators are excluded by name; an empty name would exclude all unnamed ones.
         node.name = node.name or node.output[0]
     onnx.save(typed, path)
     return list(typed.graph.node)
+
+
+def _state_types(model: onnx.ModelProto, sample: Mapping[str, Array]) -> None:
+    """Add the types of results that onnx cannot infer, as of operators of ai.onnx.ml.
+
+    The tools do not quantize a result without a type.
+    """
+    import onnxruntime
+
+    import onnx
+
+    graph = model.graph
+    known = {item.name for item in (*graph.value_info, *graph.output)}
+    names: list[str] = []
+    for node in graph.node:
+        names += [name for name in node.output if name and name not in known]
+    if not names:
+        return
+    observed = onnx.ModelProto()
+    observed.CopyFrom(model)
+    observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = onnxruntime.InferenceSession(
+        observed.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for name, value in zip(names, session.run(names, dict(sample)), strict=True):
+        if isinstance(value, np.ndarray):
+            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+            shape = list(value.shape)
+            typed = onnx.helper.make_tensor_value_info(name, kind, shape)
+            graph.value_info.append(typed)
+
+
+def _flatten_biases(model: onnx.ModelProto) -> None:
+    """Give biases of Gemm one axis, as the tools need; skl2onnx writes 1xN."""
+    readers: dict[str, set[str]] = {}
+    for node in model.graph.node:
+        for position, name in enumerate(node.input):
+            role = "bias" if node.op_type == "Gemm" and position == 2 else ""
+            readers.setdefault(name, set()).add(role)
+    for item in model.graph.initializer:
+        is_row = len(item.dims) == 2 and item.dims[0] == 1
+        if is_row and readers.get(item.name) == {"bias"}:
+            del item.dims[0]
 
 
 def _check(model: onnx.ModelProto) -> None:

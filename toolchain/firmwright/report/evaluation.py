@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from firmwright.base.display_names import display_name
 from firmwright.report.page_template import render_report_template
+
+if TYPE_CHECKING:
+    from firmwright.report.model import CheckedOutputs
 
 Metric = Literal["classification", "binary", "anomaly", "regression"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -20,6 +24,8 @@ _PERCENTAGES = ("top1", "top5", "same_class")
 _CLIPPED_MANY = 0.01
 _CLIPPING_DB = 3.0
 """Clipping causes more than half of the error if the rest has that much less noise."""
+_BAD_DB = 20.0
+"""A layer with less signal than that loses classes."""
 _CLIPPING_LAYERS = 5
 """The number of layers whose clipping is explained, the worst first."""
 
@@ -34,7 +40,8 @@ class LayerAccuracy:
     `value_range` are the smallest and the largest real value that the quantized result
     can have, None if it is unknown; `float_range` are those that the float model has.
     `clipped` counts values of the float model that are outside of `value_range` by more
-    than a step, and `unclipped_sqnr_db` is the ratio without these values.
+    than a step, and `unclipped_sqnr_db` is the ratio without these values. `index` is
+    the operator's place in the order of the float model.
     """
 
     name: str
@@ -48,6 +55,13 @@ class LayerAccuracy:
     float_range: tuple[float, float] | None = None
     clipped: int = 0
     unclipped_sqnr_db: float | None = None
+    index: int = 0
+    shape: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name, or kind, number and shape if the name is a long one."""
+        return display_name(self.name, self.op, self.index, self.shape)
 
     @property
     def clipped_share(self) -> str:
@@ -87,9 +101,26 @@ def format_share(count: int, total: int) -> str:
 
 
 def describe_clipping(layers: Sequence[LayerAccuracy]) -> tuple[tuple[str, str], ...]:
-    """Return the names and explanations of the worst layers with clipped values."""
-    found = [(layer.name, layer.clipping) for layer in layers if layer.clipping]
+    """Return the labels and explanations of the worst layers with clipped values."""
+    found = [(layer.label, layer.clipping) for layer in layers if layer.clipping]
     return tuple(found[:_CLIPPING_LAYERS])
+
+
+def first_bad_layer(layers: Sequence[LayerAccuracy]) -> LayerAccuracy | None:
+    """Return the first layer in the model's order that has much noise, if any has."""
+    bad = [layer for layer in layers if layer.sqnr_db < _BAD_DB]
+    return min(bad, key=lambda layer: layer.index, default=None)
+
+
+def describe_first_loss(layers: Sequence[LayerAccuracy]) -> str:
+    """Return a sentence about the layer at which the loss begins, "" without loss."""
+    layer = first_bad_layer(layers)
+    if layer is None:
+        return ""
+    return (
+        f"{layer.label} is the first below {_BAD_DB:.0f} dB in the order "
+        "of the model; later layers have its noise, too."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +191,12 @@ class Evaluation:
 
     @property
     def clipping(self) -> tuple[tuple[str, str], ...]:
-        """The names and explanations of the worst layers with clipped values."""
+        """The labels and explanations of the worst layers with clipped values."""
         return describe_clipping(self.layers)
+
+    @property
+    def first_loss(self) -> str:
+        return describe_first_loss(self.layers)
 
     @property
     def errors(self) -> tuple[Confusion, ...]:
@@ -206,7 +241,12 @@ def _figure(name: str, value: float | None) -> str:
 
 
 def render_evaluation(
-    evaluation: Evaluation, template: str = "evaluation_page.html.j2"
+    evaluation: Evaluation,
+    template: str = "evaluation_page.html.j2",
+    check: CheckedOutputs | None = None,
 ) -> str:
-    """Return an HTML page, or only its section, which a build report contains too."""
-    return render_report_template(template, evaluation=evaluation)
+    """Return an HTML page, or only its section, which a build report contains too.
+
+    The page tells by `check` when and by which command it was made.
+    """
+    return render_report_template(template, evaluation=evaluation, check=check)

@@ -166,7 +166,8 @@ def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str
         share = format_share(use.saturated, use.count)
         warnings.append(
             f"{tensor.name}: {share} of the values are outside of the input's range, "
-            f"{_range(tensor, quantization)}, and saturate."
+            f"{_range(tensor, quantization)}, and saturate: calibrate the model with "
+            "samples that have such values, or check the preprocessing."
         )
     remark = _describe_levels(use, tensor, quantization)
     if remark:

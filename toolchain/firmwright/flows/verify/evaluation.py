@@ -37,7 +37,11 @@ from firmwright.flows.samples.reference_outputs import (
     run_oracle_reference,
 )
 from firmwright.flows.samples.sample_batches import Tensors
-from firmwright.flows.verify.layer_accuracy import find_ranges, measure_layers
+from firmwright.flows.verify.layer_accuracy import (
+    LayerKind,
+    find_ranges,
+    measure_layers,
+)
 from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.oracle.compare import compare_outputs
@@ -323,13 +327,13 @@ def _layers(
     for call in entry.body:
         for value in call.outputs:
             types[value.name] = value.type
-    kinds: dict[str, str] = {}
-    for call in graph.body:
+    kinds: dict[str, LayerKind] = {}
+    for index, call in enumerate(graph.body):
         if call.op not in DATA_MOVEMENT_OPS:
             # Formats name layers by the file's tensor or by the module's value.
             for name in (call.span.tensor, call.outputs[0].name):
                 if name:
-                    kinds[name] = call.op
+                    kinds[name] = LayerKind(call.op, index)
 
     def run(part: slice) -> Iterator[tuple[Tensors, Tensors]]:
         own, floats = zip(*samples[part], strict=True)

@@ -62,6 +62,14 @@ def find_ranges(graph: Function) -> dict[str, ValueRange]:
     return ranges
 
 
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """A layer's operator, and its place in the order of the float model."""
+
+    op: str
+    index: int
+
+
 @dataclass(slots=True)
 class _Noise:
     """Sums of squares of some values and of their errors."""
@@ -87,6 +95,7 @@ class _ErrorSums:
 
     limits: ValueRange | None
     values: int = 0
+    shape: tuple[int, ...] = ()
     total: _Noise = field(default_factory=_Noise)
     unclipped: _Noise = field(default_factory=_Noise)
     clipped: int = 0
@@ -99,6 +108,7 @@ class _ErrorSums:
         reals = expected.astype(np.float64)
         errors = np.abs(actual.astype(np.float64) - expected)
         self.values += reals.size
+        self.shape = reals.shape
         self.total.add(reals, errors)
         self.differences += float(errors.sum())
         self.worst = max(self.worst, float(errors.max(initial=0)))
@@ -109,12 +119,12 @@ class _ErrorSums:
             self.clipped += int(np.count_nonzero(clips))
             self.unclipped.add(reals[~clips], errors[~clips])
 
-    def layer(self, name: str, kind: str) -> LayerAccuracy:
+    def layer(self, name: str, kind: LayerKind) -> LayerAccuracy:
         limits = self.limits
         is_empty = not self.values
         return LayerAccuracy(
             name,
-            kind,
+            kind.op,
             self.values,
             sqnr_db=self.total.decibels,
             mean_abs_error=self.differences / max(self.values, 1),
@@ -124,13 +134,15 @@ class _ErrorSums:
             float_range=None if is_empty else (self.least, self.most),
             clipped=self.clipped,
             unclipped_sqnr_db=self.unclipped.decibels if self.clipped else None,
+            index=kind.index,
+            shape=self.shape,
         )
 
 
 def measure_layers(
     count: int,
     run: Callable[[slice], Iterable[tuple[Tensors, Tensors]]],
-    kinds: Mapping[str, str],
+    kinds: Mapping[str, LayerKind],
     ranges: Mapping[str, ValueRange],
 ) -> tuple[LayerAccuracy, ...]:
     """Return the errors of the layers in `kinds` over `count` samples, the worst first.

@@ -12,6 +12,7 @@ from firmwright.flows.samples.labeled_data import evenly_spaced
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.flows.verify.float_remedies import find_remedies
 from firmwright.flows.verify.layer_accuracy import (
+    LayerKind,
     ValueRange,
     find_ranges,
     measure_layers,
@@ -137,10 +138,10 @@ def _layers(
         quantized = run_reference(result.model, chosen, "onnxruntime", layers=True)
         return zip(_by_name(floats), _by_name(quantized), strict=True)
 
-    kinds: dict[str, str] = {}
-    for node in result.nodes:
+    kinds: dict[str, LayerKind] = {}
+    for index, node in enumerate(result.nodes):
         if node.op not in DATA_MOVEMENT_OPS:
-            kinds[node.result] = node.op
+            kinds[node.result] = LayerKind(node.op, index)
     return measure_layers(len(samples), run, kinds, ranges)
 
 
