@@ -23,7 +23,8 @@ from firmwright.base.dtypes import (
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.c_names import ModelNames, PointerBinding
-from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
+from firmwright.codegen.expr_printer import ExprPrinter
+from firmwright.codegen.used_helpers import UsedHelpers
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.flat_index import flat_index

@@ -14,7 +14,8 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.build.compiler_flags import WARNINGS
 from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
+from firmwright.codegen.expr_printer import ExprPrinter
+from firmwright.codegen.used_helpers import UsedHelpers
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic

@@ -6,7 +6,6 @@ unsigned types, 64-bit arithmetic has a 64-bit operand, and unsigned arithmetic 
 its own width.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -24,6 +23,7 @@ from firmwright.codegen.c_names import (
     PointerBinding,
     RegisterBinding,
 )
+from firmwright.codegen.used_helpers import UsedHelpers, name_called_intrinsics
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intervals import Interval
@@ -53,23 +53,8 @@ def _unsigned(side: CExpr, dtype: DType) -> CExpr:
     return cast_to(side, dtype) if side.ctype.signed and not side.literal else side
 
 
-_CALLED = re.compile(r"@(\w+)")
-"""An intrinsic that the C of another one calls."""
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
 _NARROW_UNSIGNED = frozenset({dtypes.UINT8, dtypes.UINT16})
-
-
-@dataclass(slots=True)
-class UsedHelpers:
-    """The helpers and types that the printed text needs, by C name, as first used."""
-
-    intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
-    aliases: dict[str, DType] = field(default_factory=dict)
-    extremes: dict[str, tuple[str, DType]] = field(default_factory=dict)
-    saturations: dict[str, tuple[DType, int]] = field(default_factory=dict)
-    loads: dict[str, DType] = field(default_factory=dict)
-    stores: dict[str, DType] = field(default_factory=dict)
-    math: bool = False
 
 
 @dataclass(slots=True)
@@ -350,9 +335,7 @@ class ExprPrinter:
             text = printer.as_type(intrinsic.value, intrinsic.result).text
             intrinsic = replace(intrinsic, portable=f"return {text};")
         elif intrinsic.calls:
-            portable = _CALLED.sub(
-                lambda match: self.names.c(match[1]), intrinsic.portable
-            )
+            portable = name_called_intrinsics(intrinsic.portable, self.names)
             intrinsic = replace(intrinsic, portable=portable)
         self.used.intrinsics[intrinsic.name] = intrinsic
         for operand in intrinsic.operands:

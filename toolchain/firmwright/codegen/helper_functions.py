@@ -11,7 +11,7 @@ from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_comment, format_lines
-from firmwright.codegen.expr_printer import UsedHelpers
+from firmwright.codegen.used_helpers import UsedHelpers
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 FEATURE_TESTS: Mapping[str, str] = {

@@ -22,8 +22,9 @@ from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_arrays import LinkedConstant
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
 from firmwright.codegen.emit_options import EmitOptions
-from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers, cast_type
+from firmwright.codegen.expr_printer import ExprPrinter, cast_type
 from firmwright.codegen.model_interface import ModelInterface
+from firmwright.codegen.used_helpers import UsedHelpers
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.flat_index import flat_index, fold_index

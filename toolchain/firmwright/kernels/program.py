@@ -441,5 +441,5 @@ def _check(instr: Instr, operands: Sequence[Argument]) -> None:
 
 
 def _are_alike(a: DType, b: DType) -> bool:
-    """Return whether types of memory differ in nothing but their sign."""
+    """Return whether types of memory differ at most in their sign."""
     return a == b or (a.size_bytes == b.size_bytes and not (a.is_float or b.is_float))

@@ -126,7 +126,7 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
 
 
 def _count(forms: ProgramForms, steps: int) -> int:
-    """Return the instructions; to begin the loop takes as many as to close it."""
+    """Return the instructions; the loop begins with the number that closes it."""
     return executed_instructions(forms, steps) + len(loop_end(forms))
 
 
