@@ -46,42 +46,10 @@ __attribute__((naked, section(".vectors"))) void start(void)
 
 #elif defined(__XTENSA__)
 
-/* The core begins at the first address of the code. An exception continues behind the base of
- * vectors, at a place for each kind. */
-__asm__(".section .vectors, \"ax\"\n\t"
-        ".globl start\n"
-        "start:\n\t"
-        "j begin\n\t"
-        ".literal_position\n\t"
-        ".balign 256\n"
-        "vectors:\n\t"
-        ".rept 8\n\t"
-        ".balign 16\n\t"
-        "movi a0, fault\n\t"
-        "jx a0\n\t"
-        ".endr\n"
-        "begin:\n\t"
-        "movi a0, vectors\n\t"
-        "wsr.vecbase a0\n\t"
-        "movi a1, stack_high\n\t"
-        "movi a0, run_all\n\t"
-        "jx a0\n\t"
-        ".previous");
-
-static uintptr_t simulator_call(uintptr_t number, uintptr_t a, uintptr_t b, uintptr_t c)
-{
-    register uintptr_t a2 __asm__("a2") = number;
-    register uintptr_t a3 __asm__("a3") = a;
-    register uintptr_t a4 __asm__("a4") = b;
-    register uintptr_t a5 __asm__("a5") = c;
-    __asm__ volatile("simcall" : "+r"(a2), "+r"(a3) : "r"(a4), "r"(a5) : "memory");
-    return a2;
-}
+#include "lx106_start.h"
 
 static uintptr_t call_host(uintptr_t operation, uintptr_t argument)
 {
-    enum { HOST_EXIT = 1, HOST_WRITE = 4, HOST_OPEN = 5 };
-    enum { CREATE_AND_WRITE = 0x241, ALL_MAY_READ = 0644 };
     const uintptr_t *given = (const uintptr_t *)argument;
     switch (operation) {
     case OPEN:
@@ -119,7 +87,7 @@ void start(void)
 
 #endif
 
-static void leave(uintptr_t reason)
+static void stop(uintptr_t reason)
 {
     (void)call_host(EXIT, reason);
     for (;;) {
@@ -128,7 +96,7 @@ static void leave(uintptr_t reason)
 
 __attribute__((aligned(4))) void fault(void)
 {
-    leave(RUN_TIME_ERROR);
+    stop(RUN_TIME_ERROR);
 }
 
 void run_all(void)
@@ -146,5 +114,5 @@ void run_all(void)
         const uintptr_t written[3] = {file, (uintptr_t)results, CASES * size};
         (void)call_host(WRITE, (uintptr_t)written);
     }
-    leave(APPLICATION_EXIT);
+    stop(APPLICATION_EXIT);
 }

@@ -13,7 +13,7 @@ from firmwright.base.dtypes import BOOL, UINT32, Array
 from firmwright.base.errors import InternalError
 from firmwright.kernels.isa.instruction import Immediate, Instr, Memory
 from tests.unit.kernels.c_trials import c_trials_of
-from tests.unit.kernels.cores import Core
+from tests.unit.kernels.cores import Core, Machine
 from tests.unit.kernels.layout import CASES, lane_type, layout_of, size_bytes
 from tests.unit.kernels.trials import Trial, trials_of
 
@@ -34,6 +34,7 @@ SECTIONS
     . = {flash:#x};
     .text : {{ KEEP(*(.vectors)) *(.text .text.* .rodata .rodata.*) }}
     . = {ram:#x};
+    .data : {{ *(.data .data.*) }}
     .bss : {{ *(.bss .bss.* COMMON) }}
     stack_high = {ram_end:#x};
 }}
@@ -158,10 +159,7 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
     (folder / "trials.c").write_text(_trial_functions(core, trials))
     data = layout_of(core.place_bytes).data
     data.tofile(folder / "cases.bin")
-    script = _LINKER_SCRIPT.format(
-        flash=machine.code, ram=machine.data, ram_end=machine.end
-    )
-    (folder / "link.ld").write_text(script)
+    write_linker_script(machine, folder / "link.ld")
     sizes = {
         "TRIALS": len(trials),
         "CASES": data.shape[0],
@@ -176,6 +174,13 @@ def _compile(core: Core, trials: Sequence[Trial], folder: Path) -> dict[str, str
     rejected = _rejected(folder, done.stderr)
     assert done.returncode == 0 or rejected, done.stderr
     return rejected
+
+
+def write_linker_script(machine: Machine, path: Path) -> None:
+    text = _LINKER_SCRIPT.format(
+        flash=machine.code, ram=machine.data, ram_end=machine.end
+    )
+    path.write_text(text)
 
 
 def _rejected(folder: Path, messages: str) -> dict[str, str]:

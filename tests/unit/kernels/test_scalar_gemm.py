@@ -28,19 +28,27 @@ from firmwright.kernels.register_files import (
     RV32_FILE,
     THUMB1_FILE,
     THUMB2_FILE,
+    XTENSA_FILE,
     RegisterFile,
 )
 from firmwright.kernels.registers import Holder, assign_registers
-from firmwright.kernels.scalar.gemm import ScalarMicrokernel, mla_forms, thumb1_forms
+from firmwright.kernels.scalar.gemm import (
+    ScalarMicrokernel,
+    mla_forms,
+    thumb1_forms,
+    xtensa_forms,
+)
 from firmwright.schedules.scalar import thumb1_conv2d_fully_connected
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     RV32M_FAMILY,
+    XTENSA_FAMILY,
     MicrokernelFamily,
     make_microkernel,
 )
 
 STEPS, PIXEL, CASES = 6, 11, 16
+FAMILIES = [MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY]
 
 
 def drawn(rng: np.random.Generator, count: int, kind: type[np.generic]) -> Array:
@@ -59,7 +67,7 @@ def programs(family: MicrokernelFamily) -> Iterator[tuple[ScalarMicrokernel, Pro
             yield shape, forms.narrow
 
 
-@pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY], ids=lambda f: f.name)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
 def test_programs_are_sums_of_products(family: MicrokernelFamily) -> None:
     rng = np.random.default_rng(3)
     for shape, program in programs(family):
@@ -119,6 +127,8 @@ def every_program() -> Iterator[tuple[Program, RegisterFile]]:
         yield narrow, CLANG_THUMB2_FILE
     for _, program in programs(RV32M_FAMILY):
         yield program, RV32_FILE
+    for _, program in programs(XTENSA_FAMILY):
+        yield program, XTENSA_FILE
     yield thumb1_forms(1).wide, THUMB1_FILE
     yield scaled(), THUMB2_FILE
 
@@ -207,6 +217,10 @@ def test_a_program_that_needs_more_registers_is_refused() -> None:
     ("make", "expected"),
     [
         (lambda: mla_forms(MLA_2X4), 8 + 3 * (8 * 14 + 2)),
+        (
+            lambda: xtensa_forms(ScalarMicrokernel("unsigned", 4, 2, 4)),
+            8 + 6 * (4 * 22 + 4),
+        ),
         (lambda: thumb1_forms(4), 14 + 6 * (4 * 26 + 4) + 14),
     ],
 )

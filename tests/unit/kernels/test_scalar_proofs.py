@@ -18,6 +18,7 @@ from firmwright.kernels.scalar.gemm import (
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     RV32M_FAMILY,
+    XTENSA_FAMILY,
     MicrokernelFamily,
 )
 from tests.unit.kernels.proof import Claim, converted, failures
@@ -65,7 +66,9 @@ def scalar_claim(
     return Claim(program, memory, registers, results, numbers=numbers)
 
 
-@pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "family", [MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY], ids=lambda f: f.name
+)
 def test_sums_begin_anywhere_and_add_products(family: MicrokernelFamily) -> None:
     for shape, program in programs(family):
         assert not failures(scalar_claim(shape, program))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8
 from firmwright.build.compiler_flags import WARNINGS
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.expr_printer import ExprPrinter
@@ -28,7 +28,12 @@ from firmwright.schedules.scalar import (
     thumb1_conv2d_fully_connected,
 )
 from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets
-from firmwright.schedules.scalar.microkernels import MLA_FAMILY, RV32M_FAMILY
+from firmwright.schedules.scalar.microkernels import (
+    MLA_FAMILY,
+    RV32M_FAMILY,
+    XTENSA_FAMILY,
+)
+from tests.unit.kernels.lx106 import build_image, run_image
 
 BLOCKS = {name: make() for name, make in microkernels.INTRINSIC_MAKERS.items()}
 THUMB1_BLOCKS = {
@@ -36,15 +41,19 @@ THUMB1_BLOCKS = {
     for item in thumb1_conv2d_fully_connected.INTRINSICS
     if item.name.startswith("thumb1")
 }
+FAMILIES = {item.name: item for item in (MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY)}
+SIGNED = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")
+UNSIGNED = ("xtensa_unsigned_4x1_1",)
 STEPS = 24
 """A multiple of every tested unroll factor."""
 PIXEL = 31
 SEED = 5
+LIMITS = {INT8: (-128, 127), INT16: (-9000, 9000), UINT8: (0, 255)}
 
 
 def blocks(family: str) -> list[Intrinsic]:
     """Return the shapes of a family with the unroll factor 3 and the greatest one."""
-    ends = ("_3", f"_{(MLA_FAMILY if family == 'mla' else RV32M_FAMILY).most_unrolled}")
+    ends = ("_3", f"_{FAMILIES[family].most_unrolled}")
     return [
         b
         for name, b in BLOCKS.items()
@@ -55,7 +64,7 @@ def blocks(family: str) -> list[Intrinsic]:
 def arrays(block: Intrinsic, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return w, x and start with extreme values."""
     rng = np.random.default_rng(seed)
-    limits = (-128, 127) if block.operands[0].dtype == INT8 else (-9000, 9000)
+    limits = LIMITS[block.operands[0].dtype]
     starts = rng.integers(-(1 << 20), 1 << 20, 16).astype(np.int32)
     size = (STEPS * 16, STEPS * 4 + 3 * PIXEL)
     w, x = (
@@ -73,8 +82,8 @@ def expected(block: Intrinsic, seed: int) -> list[int]:
     return [int(s[0]) for s in block.meaning(w, x, start, pixel_of(block), STEPS)]
 
 
-def data(names: tuple[str, ...] = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")) -> str:
-    """Return the arrays of both layouts in C."""
+def data(names: tuple[str, ...] = SIGNED) -> str:
+    """Return the arrays of layouts in C."""
     lines = ["#include <stdint.h>", "extern int32_t out[16];", "int32_t out[16];"]
     for name in names:
         kind = BLOCKS[name].operands[0].dtype.c_type
@@ -160,13 +169,15 @@ def test_a_microkernel_adds_every_product_to_its_start() -> None:
 
 @pytest.mark.host_c
 def test_portable_c_matches_the_meaning_under_sanitizers(tmp_path: Path) -> None:
-    chosen = [*blocks("mla"), *blocks("rvm")]
+    chosen = [block for family in FAMILIES for block in blocks(family)]
     calls = "".join(
         f"run_{b.name}(); for (i = 0; i < {len(expected(b, SEED))}; ++i) "
         'printf("%ld ", (long)out[i]); puts("");\n'
         for b in chosen
     )
-    source = "#include <stdio.h>\n" + data() + called_functions(chosen)
+    source = (
+        "#include <stdio.h>\n" + data((*SIGNED, *UNSIGNED)) + called_functions(chosen)
+    )
     source += "".join(function(b, portable(b)) for b in chosen)
     source += f"int main(void) {{ int i;\n{calls}return 0; }}\n"
     flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -180,7 +191,9 @@ def test_portable_c_matches_the_meaning_under_sanitizers(tmp_path: Path) -> None
 
 ARM = ["-mcpu=cortex-m3", "-mthumb"]
 RISCV = ["-march=rv32imac", "-mabi=ilp32"]
+LX106_GCC = ["xtensa-lx106-elf-gcc"]
 COMPILERS = [
+    pytest.param("xtensa", LX106_GCC, marks=pytest.mark.qemu("xtensa")),
     pytest.param("mla", ["arm-none-eabi-gcc", *ARM], marks=pytest.mark.qemu("arm")),
     pytest.param(
         "mla", ["clang", "--target=thumb-none-eabi", *ARM], marks=pytest.mark.host_c
@@ -200,10 +213,43 @@ def test_compilers_allocate_registers_for_every_microkernel(
     family: str, compiler: list[str], level: str, tmp_path: Path
 ) -> None:
     chosen = [block for name, block in BLOCKS.items() if name.startswith(family)]
-    source = data() + definitions(chosen)
+    source = data(UNSIGNED if family == "xtensa" else SIGNED) + definitions(chosen)
     source += "".join(function(b, b.text["gnu"]) for b in chosen)
     flags = (level, "-ffreestanding", "-fomit-frame-pointer", "-c")
     assert compiled(compiler, source, tmp_path, *flags).exists()
+
+
+@pytest.mark.qemu("xtensa")
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_assembly_of_the_lx106_matches_the_meaning_there(
+    level: str, tmp_path: Path
+) -> None:
+    chosen = blocks("xtensa")
+    source = data(UNSIGNED) + definitions(chosen)
+    source += "".join(function(b, b.text["gnu"]) for b in chosen)
+    calls = "".join(f"    run_{b.name}(); keep({i});\n" for i, b in enumerate(chosen))
+    source += f"""
+#include "lx106_start.h"
+static int32_t kept[{len(chosen)}][16];
+static void keep(int32_t block)
+{{
+    for (int32_t i = 0; i < 16; ++i) {{
+        kept[block][i] = out[i];
+    }}
+}}
+void fault(void) {{ leave(1); }}
+void run_all(void)
+{{
+{calls}    write_output(kept, sizeof kept);
+    leave(0);
+}}
+"""
+    (tmp_path / "blocks.c").write_text(source)
+    build_image(["blocks.c"], tmp_path, level)
+    sums = run_image(tmp_path).view(np.int32).reshape(len(chosen), 16).tolist()
+    for block, found in zip(chosen, sums, strict=True):
+        total = expected(block, SEED)
+        assert found[: len(total)] == total
 
 
 def with_dead_channels(call: OpCall, seed: int) -> OpCall:
@@ -282,12 +328,28 @@ def test_layers_with_constant_channels_match_the_reference(
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=False), seed)
     for schedule in (
-        *conv2d_fully_connected.SCHEDULES[:3],
+        *conv2d_fully_connected.SCHEDULES[:4],
         thumb1_conv2d_fully_connected.SCHEDULES[0],
         *swar_conv2d.SCHEDULES[:2],
     ):
         for config in schedule.configs(call):
             judge(call, schedule, config)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_of_unsigned_operands_match_the_reference(
+    seed: int, judge, random_convolution, random_fully_connected
+) -> None:
+    for call in (
+        random_convolution(seed, depthwise=False),
+        random_fully_connected(seed),
+    ):
+        for schedule in conv2d_fully_connected.SCHEDULES:
+            if schedule.op == call.op and "xtensa" in schedule.requires:
+                configs = schedule.configs(call)
+                assert configs
+                for config in configs:
+                    judge(call, schedule, config)
 
 
 @pytest.mark.parametrize("seed", range(6))

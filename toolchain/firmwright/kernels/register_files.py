@@ -3,7 +3,8 @@
 gcc reloads asm operands of Arm into r0 to r7 only, which the sums of a GEMM kernel
 take, so all others have fixed registers above. clang allocates operands itself, but
 reserves one register. Thumb-1 has no register left for the choice of a compiler.
-RISC-V has enough: temporaries are named, and the compiler places pointers.
+RISC-V has enough: temporaries are named, and the compiler places pointers. Xtensa has
+fifteen, of which gcc chooses eight for sums; one more may be its frame pointer.
 """
 
 import enum
@@ -111,6 +112,17 @@ RV32_FILE = RegisterFile(
     ),
     changes_flags=False,
 )
+XTENSA_FILE = RegisterFile(
+    {RegisterClass.CORE: ("a11", "a10", "a9", "a8", "a7", "a0")},
+    Placement.FIXED,
+    LoopEnd(
+        compare=("bne {pointer}, {limit}, 1b",),
+        move="addi {pointer}, {pointer}, {bytes}",
+        load="l32i {limit}, {memory}",
+    ),
+    changes_flags=False,
+)
+"""Functions restore a0, the return address, as they do with a12 to a15."""
 
 
 def vfp_file(first: int, count: int | None = None) -> RegisterFile:

@@ -5,7 +5,8 @@
 longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M
 without DSP extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few
 registers. `rvm`: integer multiply of RISC-V; `rvv`: its integer vectors (Zve32x).
-`offsets`: loads with wide offsets, which unrolled loops use.
+`xtensa`: cores of the LX family with multiplication of 16 bits and without windows of
+registers. `offsets`: loads with wide offsets, which unrolled loops use.
 Source: the architecture reference manuals.
 """
 
@@ -32,10 +33,12 @@ _RV32: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), frozenset({"rvm", "offsets"})),
     "rv32imac_zve32x": frozenset({"rvm", "rvv", "offsets"}),
 }
+_XTENSA: Mapping[str, frozenset[str]] = {"lx106": frozenset({"xtensa"})}
 
 _CORE = TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))
 _RISCV_SET = TargetAttribute("rv32imac", "the instruction set", tuple(_RV32))
 _RISCV_CORE = TargetAttribute("", "the core, if its timing is known", ("sifive-e31",))
+_XTENSA_CORE = TargetAttribute("lx106", "the core", tuple(_XTENSA))
 
 CORE_KINDS: Mapping[str, TargetKind] = {
     "host": TargetKind("host", "portable C99 for the machine that compiles"),
@@ -51,6 +54,12 @@ CORE_KINDS: Mapping[str, TargetKind] = {
         "32-bit RISC-V with multiply (RV32IM and up)",
         {"march": _RISCV_SET, "mcpu": _RISCV_CORE},
         lambda target: _RV32[str(target.attr("march", "rv32imac"))],
+    ),
+    "xtensa": TargetKind(
+        "xtensa",
+        "Xtensa microcontrollers, such as the ESP8266",
+        {"mcpu": _XTENSA_CORE},
+        lambda target: _XTENSA[str(target.attr("mcpu", "lx106"))],
     ),
 }
 """Kinds of cores by name."""

@@ -14,6 +14,7 @@ _CALL_BYTES = 8.0
 """Code bytes of a call of a float routine."""
 _FPU_CODE_BYTES = 4.0
 _RISCV_REGISTERS = 20
+_XTENSA_REGISTERS = 12
 _ACCESSES = ("load", "store", "accessed")
 _THUMB1_REGISTERS = 5
 """Registers besides operands; only eight of sixteen do arithmetic or addressing."""
@@ -21,11 +22,14 @@ _THUMB1_REGISTERS = 5
 
 def cost_weights_for(target: Target | None) -> CostWeights:
     """Return the weights for a target, generic ones if its family was not measured."""
-    if target is None or target.kind not in ("cortex-m", "riscv32"):
+    if target is None or target.kind not in ("cortex-m", "riscv32", "xtensa"):
         return GENERIC_WEIGHTS
     mcpu = str(target.attr("mcpu"))
     if target.kind == "riscv32":
         return _weights("riscv32", "riscv", mcpu, _RISCV_REGISTERS)
+    if target.kind == "xtensa":
+        weights = _weights("Xtensa", "riscv", mcpu, _XTENSA_REGISTERS)
+        return replace(weights, instructions={**weights.instructions, **_XTENSA})
     has = target_features(target)
     if "dsp" in has:
         family, name = ("helium", "Helium") if "mve" in has else ("dsp", "DSP")
@@ -111,6 +115,7 @@ def _rows(text: str) -> dict[str, dict[str, float]]:
 
 _TEXT = read_sections(__file__, ".txt")
 _WORK = _columns(_TEXT["work"])
+_XTENSA = _columns(_TEXT["xtensa"])["instructions"]
 _CODE_BYTES = _columns(_TEXT["code_bytes"])
 _SOFT_FLOAT = _columns(_TEXT["soft_float"])
 _FPU = _columns(_TEXT["fpu"])

@@ -29,6 +29,7 @@ from firmwright.schedules.scalar.gemm_kernel import (
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     RV32M_FAMILY,
+    XTENSA_FAMILY,
     MicrokernelFamily,
 )
 
@@ -192,9 +193,18 @@ def _multiply_in_blocks(
     kernel = weight_offsets(op)
     flat = kernel.reshape(len(kernel), -1)
     rows_for = partial(family.rows, pixels=count)
-    offset = weight_zero_point(op)
     params = layer_requantization(op)
-    gemm = plan_scalar_gemm(b, op, flat, params, rows_for, offset=offset)
+    gemm = plan_scalar_gemm(
+        b,
+        op,
+        flat,
+        params,
+        rows_for,
+        family.dtype,
+        weight_zero_point(op) + family.offset,
+        in_32_bits=not family.has_high_product,
+        column_offset=family.offset,
+    )
     window = kernel_window(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     with pixel_blocks(b, op.output.elements // len(flat), count) as at:
@@ -202,7 +212,7 @@ def _multiply_in_blocks(
         emit_scalar_gemm(b, gemm, family, count, columns, at)
 
 
-_FAMILIES = (MLA_FAMILY, RV32M_FAMILY)
+_FAMILIES = (MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY)
 SCHEDULES = (
     Schedule(
         "scalar.conv2d.blocks",

@@ -259,12 +259,15 @@ SCHEDULES = (
         _build,
         takes_weight_zero_point=True,
     ),
-    Schedule(
-        "thumb1.depthwise.channel",
-        "depthwise_conv2d",
-        frozenset({"thumb1"}),
-        lambda op: _configs(op) if op.input(0).dtype == INT8 else (),
-        partial(_build, in_32_bits=True),
-        takes_weight_zero_point=True,
+    *(
+        Schedule(
+            f"{feature}.depthwise.channel",
+            "depthwise_conv2d",
+            frozenset({feature}),
+            lambda op: _configs(op) if op.input(0).dtype == INT8 else (),
+            partial(_build, in_32_bits=True),
+            takes_weight_zero_point=True,
+        )
+        for feature in ("thumb1", "xtensa")
     ),
 )

@@ -22,6 +22,9 @@ from firmwright.schedules.scalar.microkernels import MicrokernelFamily
 #
 # Weights with a zero point are multiplied as stored; the products of a column are then
 # too large by the zero point times the column's sum.
+#
+# Families of unsigned operands multiply columns with 128 added, too. Their products are
+# then also too large by 128 times the weights' sum, which is folded into the bias.
 
 _UNROLL = 4
 
@@ -69,10 +72,12 @@ def plan_scalar_gemm(
     offset: int = 0,
     encode: Callable[[Array, Array], tuple[Array, Array]] | None = None,
     in_32_bits: bool = False,
+    column_offset: int = 0,
 ) -> ScalarGemm:
     """Plan a layer with `weights` [output, tap] relative to their zero point.
 
     They are stored as `dtype` with `offset` added, which the caller has to correct.
+    Columns have `column_offset` added.
 
     `rows_for` returns the rows per block for a number of computed channels; `encode`
     replaces the layout of weights and biases.
@@ -90,10 +95,11 @@ def plan_scalar_gemm(
     if encode is None:
         blocks = (wide[chosen] + offset).reshape(-1, rows, depth)
         packed = blocks.transpose(0, 2, 1).reshape(-1)
-        start = bias[chosen]
+        start = bias[chosen] - column_offset * wide[chosen].sum(axis=1)
     else:
         packed, start = encode(wide[chosen], bias[chosen])
-    most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
+    greatest = max(-INT8.min, INT8.max + column_offset)
+    most = max(-int(low.min()), int(high.max())) + depth * greatest * abs(offset)
     preference = epilogue.FormPreference.FITTED
     if in_32_bits:
         preference = epilogue.FormPreference.NARROW
@@ -122,16 +128,21 @@ def emit_scalar_gemm(
     at: ArithExpr,
 ) -> None:
     """Compute all channels of `pixels` pixels from `at` on with kernels of `family`."""
-    shape = ScalarMicrokernel("bytes", gemm.rows, pixels, family.unrolled(gemm.depth))
+    unroll = family.unrolled(gemm.depth)
+    shape = ScalarMicrokernel(family.layout, gemm.rows, pixels, unroll)
     gemm.constants.emit_stores(b, at, pixels)
-    excess = [sum_column(b, gemm, columns, pixel) for pixel in range(pixels)]
+    if family.offset:
+        columns, excess = _add_offset(b, gemm, family, pixels, columns)
+    else:
+        excess = [sum_column(b, gemm, columns, pixel) for pixel in range(pixels)]
     with b.for_("group", gemm.blocks) as group:
         acc = b.reg("acc", INT32, shape.sums)
         w, start = gemm.block(b, group)
         x = b.pointer(columns, 0, pixels * gemm.depth)
         registers = [b.load(acc, [i]) for i in range(shape.sums)]
         name, depth = family.block(shape), gemm.depth
-        b.evaluate(name, [w, x, start, depth, depth, *registers])
+        apart = depth if family.layout == "bytes" else 1
+        b.evaluate(name, [w, x, start, apart, depth, *registers])
         for row in range(shape.rows):
             index = group * shape.rows + row
             channel = b.let("channel", gemm.order.channel(b, index))
@@ -144,6 +155,27 @@ def emit_scalar_gemm(
                     total = b.load(acc, [shape.place(row, pixel)])
                     exact = subtract_excess(gemm, total, excess[pixel])
                     b.store(y, [pixel], form(exact))
+
+
+def _add_offset(
+    b: Kernel,
+    gemm: ScalarGemm,
+    family: MicrokernelFamily,
+    pixels: int,
+    columns: tir.Buffer,
+) -> tuple[tir.Buffer, list[ArithExpr | None]]:
+    """Return columns as tiles of unsigned elements, and the excess of products."""
+    tiles = b.allocate("tiles", family.dtype, (gemm.depth, pixels))
+    totals = [b.register("total", INT32, 0) for _ in range(pixels)]
+    with b.unrolled("k", gemm.depth, _UNROLL, 2) as k:
+        for pixel, total in enumerate(totals):
+            element = b.load_i32(columns, [pixel, k]) + family.offset
+            value = b.let("value", element)
+            b.store(tiles, [k, pixel], value.cast(family.dtype))
+            total.add(value)
+    for total in totals:
+        total.set(total.value * gemm.offset)
+    return tiles, [total.value for total in totals]
 
 
 def sum_column(
@@ -172,4 +204,5 @@ def subtract_excess(
 
 def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
     """Return whether the offsets of loads reach every column of `depth` bytes."""
-    return (pixels - 1) * depth + family.most_unrolled <= family.reach
+    is_adjacent = family.layout != "bytes"
+    return is_adjacent or (pixels - 1) * depth + family.most_unrolled <= family.reach

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, Array
+from firmwright.base.dtypes import INT8, INT32, UINT8, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -24,7 +24,7 @@ from firmwright.kernels.assembly import (
 )
 from firmwright.kernels.contract import sums_of_products
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
-from firmwright.kernels.isa import thumb2
+from firmwright.kernels.isa import thumb2, xtensa
 from firmwright.kernels.portable import called_instructions, portable_text
 from firmwright.kernels.program import instruction_count
 from firmwright.kernels.scalar.gemm import (
@@ -32,6 +32,7 @@ from firmwright.kernels.scalar.gemm import (
     ScalarMicrokernel,
     mla_forms,
     rvm_forms,
+    xtensa_forms,
 )
 
 _STEPS_ARGUMENT = 4
@@ -42,7 +43,8 @@ class MicrokernelFamily:
     """The micro-kernels of an instruction set.
 
     `shapes` are (layout, rows, pixels); `most_unrolled` bounds the unroll factor and
-    `reach` the address offset of a load in bytes.
+    `reach` the address offset of a load in bytes. Layers have `layout`; if it is
+    `unsigned`, weights and columns have 128 added.
     """
 
     name: str
@@ -51,17 +53,28 @@ class MicrokernelFamily:
     most_unrolled: int
     reach: int
     forms: Callable[[ScalarMicrokernel], ProgramForms]
+    layout: OperandLayout = "bytes"
+    has_high_product: bool = True
+
+    @property
+    def offset(self) -> int:
+        return -INT8.min if self.layout == "unsigned" else 0
+
+    @property
+    def dtype(self) -> DType:
+        """Return the type of the weights and columns of layers."""
+        return UINT8 if self.layout == "unsigned" else INT8
 
     @property
     def pixel_counts(self) -> list[int]:
-        counts = {p for layout, _, p in self.shapes if layout == "bytes"}
+        counts = {p for layout, _, p in self.shapes if layout == self.layout}
         return sorted(counts, reverse=True)
 
     def rows(self, outputs: int, pixels: int) -> int:
-        """Return the `bytes` row count with the least cost for `outputs` rows."""
+        """Return the row count of layers with the least cost for `outputs` rows."""
         counts = []
         for layout, rows, columns in self.shapes:
-            if layout == "bytes" and columns == pixels:
+            if layout == self.layout and columns == pixels:
                 counts.append(rows)
         return min(counts, key=lambda r: (self.cost(outputs, r, pixels), -r))
 
@@ -73,7 +86,7 @@ class MicrokernelFamily:
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
         """Return the instructions per step for `outputs` rows in blocks of `rows`."""
-        shape = ScalarMicrokernel("bytes", rows, pixels, 1)
+        shape = ScalarMicrokernel(self.layout, rows, pixels, 1)
         step = instruction_count(self.forms(shape).wide) - shape.sums
         return divide_up(outputs, rows) * step
 
@@ -170,9 +183,23 @@ RV32M_FAMILY = MicrokernelFamily(
     reach=2047,
     forms=rvm_forms,
 )
+XTENSA_FAMILY = MicrokernelFamily(
+    "xtensa",
+    "xtensa",
+    shapes=(("unsigned", 4, 2), ("unsigned", 8, 1), ("unsigned", 4, 1)),
+    most_unrolled=4,
+    reach=255,
+    forms=xtensa_forms,
+    layout="unsigned",
+    has_high_product=False,
+)
 
-INTRINSICS = (instruction_intrinsic(thumb2.mla),)
+INTRINSICS = (
+    instruction_intrinsic(thumb2.mla),
+    instruction_intrinsic(xtensa.mul16s),
+)
 INTRINSIC_MAKERS = {
     **microkernel_makers(MLA_FAMILY),
     **microkernel_makers(RV32M_FAMILY),
+    **microkernel_makers(XTENSA_FAMILY),
 }
