@@ -83,8 +83,10 @@ def element_intrinsics(
     text: str,
     count: Callable[[Sequence[int]], int],
     definitions: tuple[str, ...] = (),
-) -> tuple[Intrinsic, Intrinsic]:
-    """Return the function of an element, and the micro-kernel with the C `text`.
+) -> tuple[Intrinsic, ...]:
+    """Return the micro-kernel with the C `text`, after the function of an element.
+
+    An element that is copied needs no function.
 
     The operand `count` is the number of elements, and the only pointer that is written
     has the results.
@@ -97,9 +99,11 @@ def element_intrinsics(
     arguments = ", ".join(
         op.name + "[i]" * (op.kind == "ptr") for op in given if op.name in taken
     )
-    call = f"{output.name}[i] = @{function.name}({arguments});"
-    portable = f"for (int32_t i = 0; i < count; ++i) {{\n    {call}\n}}"
-    return function, Intrinsic(
+    is_copy = isinstance(function.value, tir.Var)
+    call = arguments if is_copy else f"@{function.name}({arguments})"
+    lines = f"    {output.name}[i] = {call};"
+    portable = f"for (int32_t i = 0; i < count; ++i) {{\n{lines}\n}}"
+    loop = Intrinsic(
         name,
         tuple(operands),
         partial(_loop_meaning, function, operands),
@@ -109,8 +113,9 @@ def element_intrinsics(
         text={"gnu": without_unused(operands, text)},
         definitions=definitions,
         count=count,
-        calls=(function.name,),
+        calls=() if is_copy else (function.name,),
     )
+    return (loop,) if is_copy else (function, loop)
 
 
 def without_unused(operands: Sequence[Operand], text: str) -> str:
@@ -204,7 +209,8 @@ def riscv_program(loop: ElementLoop, lanes: int) -> VectorProgram:
 
 
 def riscv_text(loop: ElementLoop, lanes: int) -> str:
-    width = f"e{loop.lane.bits}{register_group(loop.lane, lanes)[3:]}"
+    group = register_group(loop.lane, lanes)
+    width = group.replace(loop.lane.short, f"e{loop.lane.bits}")
     return f"""\
 for (int32_t at = 0; at < count;) {{
     const size_t vl = __riscv_vsetvl_{width}((size_t)(count - at));

@@ -157,7 +157,7 @@ def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
 
 def make_sum(
     name: str, sign: int, requires: str, text: str, lanes: int, dtype: DType = INT8
-) -> tuple[Intrinsic, Intrinsic]:
+) -> tuple[Intrinsic, ...]:
     """Return the sum of an element, and that of all, `lanes` at once by the C `text`.
 
     `sign` is 1 for a sum, -1 for a difference and 0 for a product.

@@ -82,7 +82,7 @@ def _sum_floats(k: VectorBuilder, lanes: Sequence[Value]) -> Value:
     return total
 
 
-def _interpolate(dtype: DType, lane: int) -> tuple[Intrinsic, Intrinsic]:
+def _interpolate(dtype: DType, lane: int) -> tuple[Intrinsic, ...]:
     weight_dtype = FLOAT32 if dtype == FLOAT32 else INT32
     return element_intrinsics(
         f"mve_interpolate_{dtype.name}_{lane}",

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.rvv import register_group, riscv_row
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
@@ -18,7 +23,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.rvv import vector_requantize
-from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES, lmul_names
+from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES
 from firmwright.schedules.rvv.window_kernel import (
     block_text,
     emit_window_kernel,
@@ -79,27 +84,27 @@ class RvvDotKernel:
         )
 
     def _pixels_text(self) -> str:
-        names = lmul_names(self.lmul)
-        m = names["m"]
-        products: list[str] = []
-        sums: list[str] = []
-        copies: list[str] = []
-        for p in range(self.pixels):
-            step = f" + {p} * pixel_step" if p else ""
-            product = f"__riscv_vwmacc_vx_i32{m}(sum{p}, value[k{step}], tap, vl)"
-            products.append(f"sum{p} = {product};")
-            sums.append(f'"+vr"(sum{p})')
-            if p:
-                copies.append(f"    vint32{m}_t sum{p} = sum0;")
-        tap = fill_text(
-            _C["tap"], products="\n".join(products), sums=", ".join(sums), **names
-        )
+        lanes = 4 * self.lmul
+        k, words = VectorBuilder("tap"), partial(riscv_row, lanes, INT32)
+        place = Register(RegisterClass.VECTOR, INT32, lanes)
+        sums = [k.variable(f"sum{p}", place) for p in range(self.pixels)]
+        weight = k.pointer("weight", INT8)
+        byte = k(riscv_row(lanes, INT8, "vle8_v"), weight[0])
+        tap = k.named("tap", riscv_row(lanes, INT16, "vsext_vf2"), byte)
+        for p, total in enumerate(sums):
+            value = k.number(f"value[k + {p} * pixel_step]" if p else "value[k]")
+            k(words("vwmacc_vx"), total, value, tap, into=total)
+        group = register_group(INT32, lanes).removeprefix(INT32.short)
+        copies = [f"    vint32{group}_t {total.name} = sum0;" for total in sums[1:]]
+        kept = ", ".join(f'"+vr"({total.name})' for total in sums)
+        tap_text = fill_text(_C["tap"], tap=vector_text(k.build_vectors()), sums=kept)
         return fill_text(
             _C["pixels"],
             start="\n".join(copies),
-            tap=indent(tap, " " * 16),
+            tap=indent(tap_text, " " * 16),
+            last=indent(tap_text, " " * 12),
             finish=block_text(vector_requantize.pixel_sums(self.pixels), self.lmul),
-            **names,
+            m=group,
         )
 
 

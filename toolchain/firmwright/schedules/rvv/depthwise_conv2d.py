@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
 
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.rvv import riscv_row
+from firmwright.kernels.program import Value
+from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
@@ -31,16 +37,29 @@ _REPEATED_CHANNELS = 64
 def _text(pixels: int) -> str:
     sums = vector_requantize.pixel_sums(pixels)
     start = "vint32m8_t sum1 = sum0;" if pixels > 1 else "(void)pixel_step;"
-    products = []
-    for p in range(pixels):
-        at = f"from + {p} * pixel_step" if p else "from"
-        products.append(fill_text(_C["product"], p=p, at=at))
     return fill_text(
         _C["text"],
         start=start,
-        products=indent("\n".join(products), " " * 12),
+        products=indent(vector_text(_tap(pixels)), " " * 12),
         finish=block_text(sums, 8),
     )
+
+
+def _tap(pixels: int) -> VectorProgram:
+    """Return the products of a tap of all channels with those of some pixels."""
+    lanes = vector_requantize.NOMINAL_LANES
+    k, halves = VectorBuilder("tap"), partial(riscv_row, lanes, INT16)
+    load = riscv_row(lanes, INT8, "vle8_v")
+
+    def extended(name: str, place: str) -> Value:
+        return k.named(name, halves("vsext_vf2"), k(load, k.pointer(place, INT8)[0]))
+
+    tap = extended("tap", "weight")
+    for p in range(pixels):
+        total = k.variable(f"sum{p}", Register(RegisterClass.VECTOR, INT32, lanes))
+        x = extended(f"x{p}", f"from + {p} * pixel_step" if p else "from")
+        k(riscv_row(lanes, INT32, "vwmacc_vv"), total, x, tap, into=total)
+    return k.build_vectors()
 
 
 def _count(pixels: int, rows: int, columns: int, channels: int) -> int:

@@ -85,18 +85,6 @@ def parameter_tables(
     return b.constant("parameters", table, INT32), b.constant("shifts", right, UINT16)
 
 
-def lmul_names(lmul: int) -> dict[str, str]:
-    """Return the register groups of lanes whose int32 take `lmul` registers.
-
-    `m` is that of 32-bit values, `m16` and `m8` are those of narrower ones.
-    """
-    return {
-        "m": f"m{lmul}",
-        "m16": f"m{lmul // 2}",
-        "m8": f"m{lmul // 4}" if lmul > 2 else "mf2",
-    }
-
-
 def pixel_sums(pixels: int) -> list[tuple[str, str]]:
     """Return the variables of the sums of `pixels` pixels, and their targets."""
     sums = [("sum0", "y + at")]

@@ -3,7 +3,8 @@
 Also the copies and fills of int8 runs that they need.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from textwrap import indent
 
 import numpy as np
@@ -16,11 +17,20 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
-    Meaning,
     Operand,
     immediates,
     pointers,
 )
+from firmwright.kernels.elementwise import (
+    Element,
+    ElementLoop,
+    element_intrinsics,
+    riscv_text,
+)
+from firmwright.kernels.isa.rvv import riscv_row
+from firmwright.kernels.program import Pointer
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
@@ -39,6 +49,8 @@ _C = read_sections(__file__)
 # its predecessor. Weights are [tap, channel], so that nothing depends on the length of
 # a vector.
 
+_BYTES = 128
+"""The lanes of eight registers of 128 bits."""
 _STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
 
 
@@ -74,27 +86,43 @@ def _fill_buffer(
 ROW_MOVES = RowMoves(_copy, _fill, _fill_buffer)
 
 
-def _move(name: str, source: Sequence[Operand], meaning: Meaning) -> Intrinsic:
-    return Intrinsic(
-        name=f"rvv_{name}",
-        operands=(*pointers(INT8, "w", y=1), *source, *immediates("count")),
-        meaning=meaning,
-        portable=_C[f"{name}_portable"],
-        doc=f"{name.capitalize()} of `count` bytes.",
-        requires="rvv",
-        text={"gnu": _C[name]},
-        count=lambda args: 4 + 6 * divide_up(args[2], 128),
+def _move(
+    name: str,
+    source: Sequence[Operand],
+    element: Element,
+    text: str,
+) -> Iterator[Intrinsic]:
+    yield from element_intrinsics(
+        f"rvv_{name}",
+        (*pointers(INT8, "w", y=1), *source, *immediates("count")),
+        element,
+        f"{name.capitalize()} of `count` bytes.",
+        "rvv",
+        text,
+        lambda args: 4 + 6 * divide_up(args[2], _BYTES),
     )
+
+
+def _copy_text() -> str:
+    x, y = Pointer("x", INT8), Pointer("y", INT8, "w")
+    loop = ElementLoop((x,), y, INT8, lambda k, lanes: lanes[0])
+    return riscv_text(loop, _BYTES)
+
+
+def _fill_text() -> str:
+    """Return a loop that stores a vector which is there before."""
+    row = riscv_row(_BYTES, INT8, "vmv_v_x")
+    before = VectorBuilder("fill", "__riscv_vsetvlmax_e8m8()")
+    filled = before.named("filled", row, before.number("value"))
+    y = Pointer("y", INT8, "w")
+    loop = ElementLoop((), y, INT8, lambda k, lanes: replace(filled, is_local=False))
+    return f"{vector_text(before.build_vectors())}\n{riscv_text(loop, _BYTES)}"
 
 
 INTRINSICS = (
     REQUANTIZED,
-    _move("copy", pointers(INT8, x=1), lambda y, x, count: np.asarray(x)[:count]),
-    _move(
-        "fill",
-        immediates("value"),
-        lambda y, value, count: np.full_like(np.asarray(y)[:count], np.int64(value)),
-    ),
+    *_move("copy", pointers(INT8, x=1), lambda x: x, _copy_text()),
+    *_move("fill", immediates("value"), lambda value: value.cast(INT8), _fill_text()),
 )
 
 
