@@ -208,7 +208,7 @@ class CountedLoop:
 
     `index` is the name of the iteration, and `counter` that of the register that counts
     down, which is the operand itself if the count is its name. Pointers advance in the
-    loop as they are told.
+    loop by the distances that they state.
     """
 
     index: str

@@ -164,8 +164,8 @@ def _store(v: _Vectors, dtype: DType) -> None:
 # ---- words: sums with their requantization -------------------------------------------
 
 
-def _requantize(v: _Vectors) -> None:
-    """Add what every micro-kernel does with its sums."""
+def _scale(v: _Vectors) -> None:
+    """Add what every micro-kernel does with its sums, in words."""
 
     @v.row("vadd_vv", INT32, "{a}, {b}, {vl}")
     def vadd(
@@ -194,6 +194,10 @@ def _requantize(v: _Vectors) -> None:
     ) -> Annotated[Lanes, v.of(INT32)]:
         """Return a b / 2^31 to nearest, halves up, saturated."""
         return each(rounding_doubling_high_product, a, b)
+
+
+def _narrow(v: _Vectors) -> None:
+    """Add the instructions that make bytes of scaled sums."""
 
     @v.row("vnclip_wv", INT16, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
     def vnclip(
@@ -253,8 +257,8 @@ def _multiply_accumulate(v: _Vectors) -> None:
         return each(add, d, products(factor, b, INT32))
 
 
-def _by_channel(v: _Vectors) -> None:
-    """Add what sums of two tensors, and products by channel, need besides."""
+def _tensor_sums(v: _Vectors) -> None:
+    """Add what sums of two tensors need besides."""
 
     @v.row("vsext_vf4", INT32, "{a}, {vl}")
     def vsext(
@@ -304,6 +308,10 @@ def _by_channel(v: _Vectors) -> None:
     ) -> Annotated[Lanes, v.of(INT16)]:
         """Return a / 2^(b mod 32) to nearest, halves up, saturated."""
         return each(_narrowed, a, repeat(b, v.lanes))
+
+
+def _products_by_channel(v: _Vectors) -> None:
+    """Add what products by channel need besides."""
 
     @v.row("vwmacc_vv", INT32, "{d}, {a}, {b}, {vl}")
     def vwmacc(
@@ -372,9 +380,11 @@ for _lanes in (8, 16, 32):
     for _dtype in (INT32, UINT16, INT8):
         _load(_group, _dtype)
     _store(_group, INT8)
-    _requantize(_group)
+    _scale(_group)
+    _narrow(_group)
     _multiply_accumulate(_group)
-_by_channel(_Vectors(32))
+_tensor_sums(_Vectors(32))
+_products_by_channel(_Vectors(32))
 _length("e16m8", 64)
 _load(_Vectors(64), INT8)
 _products_of_bytes(_Vectors(64))
