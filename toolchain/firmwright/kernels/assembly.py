@@ -52,6 +52,7 @@ CONSTRAINTS = {
     RegisterClass.CORE: "r",
     RegisterClass.LOW: "l",
     RegisterClass.FLOAT: "t",
+    RegisterClass.VECTOR: "w",
 }
 """The letters of asm operands."""
 

@@ -113,7 +113,9 @@ class AssemblyText:
         """Return the register of a holder in assembly."""
         register = self.assigned.registers.get(holder)
         if register is None:
-            return f"%[{holder.name}]"
+            place = holder.place if isinstance(holder, Value) else None
+            is_vector = place is not None and place.kind is RegisterClass.VECTOR
+            return f"%{'q' * is_vector}[{holder.name}]"
         return self._register(register)
 
     def _register(self, register: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from firmwright.base.errors import InternalError
+from firmwright.kernels.predication import vpt_blocks
 from firmwright.kernels.program import (
     Beginning,
     CountedLoop,
@@ -47,12 +48,13 @@ def count_executed(program: Program, counts: Mapping[str, int]) -> int:
 
 def _count(body: Sequence[Node], counts: Mapping[str, int]) -> int:
     total = 0
-    for node in body:
+    for block_size, node in vpt_blocks(body):
+        total += block_size > 0
         match node:
             case Step() | Move():
                 total += 1
             case Repeat(count=count, body=inner):
-                total += count * len(inner)
+                total += count * _count(inner, counts)
             case CountedLoop(_, counter, _, inner):
                 iteration = _count(inner, counts) + LOOP_END
                 total += node.has_own_counter + counts[counter] * iteration

@@ -140,10 +140,9 @@ class _Execution(Generic[T]):
                     self.state.memory[target.pointer.name][place] = lanes
 
     def _register(self, value: Value, step: Step) -> tuple[T, ...]:
-        if value.is_operand:
+        found = self.temporaries.get(value)
+        if found is None:
             found = self.state.registers.get(value.name)
-        else:
-            found = self.temporaries.get(value)
         if found is None:
             where = f"{step.instr.name} of {self.program.name}"
             raise InternalError(f"{where} reads {value.name or 'a register'} too early")

@@ -37,12 +37,14 @@ from firmwright.kernels.isa.instruction import (
 class Value:
     """A virtual register, of the name of a kernel's operand or "".
 
-    A local one has a name but is no operand: it lives through a loop.
+    A local one has a name but is no operand: it lives through a loop. What an output
+    is before the program does not matter.
     """
 
     place: Register
     name: str = ""
     is_local: bool = False
+    is_output: bool = False
 
     @property
     def is_operand(self) -> bool:
@@ -256,7 +258,7 @@ class Program:
         for step in steps(self.body):
             for operand in step.operands:
                 if isinstance(operand, Value) and operand.name:
-                    found.setdefault(operand.name, False)
+                    found.setdefault(operand.name, operand.is_output)
             for result in step.results:
                 if isinstance(result, Value) and result.name:
                     found.setdefault(result.name, True)
@@ -306,17 +308,20 @@ class ProgramBuilder:
         self._body: list[Node] = []
 
     def pointer(self, name: str, dtype: DType, access: tir.AccessMode = "r") -> Pointer:
-        pointer = Pointer(name, dtype, access)
-        self._pointers.append(pointer)
-        return pointer
+        self._pointers.append(Pointer(name, dtype, access))
+        return self._pointers[-1]
 
     def register(
         self, name: str, dtype: DType, kind: RegisterClass = RegisterClass.CORE
     ) -> Value:
         """Declare a register that the kernel's caller has a variable for."""
-        value = Value(Register(kind, dtype), name)
-        self._registers.append(value)
-        return value
+        self._registers.append(Value(Register(kind, dtype), name))
+        return self._registers[-1]
+
+    def output(self, name: str, place: Register) -> Value:
+        """Declare a register whose value before the program does not matter."""
+        self._registers.append(Value(place, name, is_output=True))
+        return self._registers[-1]
 
     def local(self, name: str, place: Register) -> Value:
         """Return a register that lives through a loop of the kernel."""

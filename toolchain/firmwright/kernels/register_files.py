@@ -43,14 +43,19 @@ class LoopEnd:
 class RegisterFile:
     """The registers of pointers and temporaries in the order in which they are taken.
 
+    Compilers choose those of named temporaries of other classes.
+
     Those of each class are listed; pointers that kernels are given have the class
     `inputs`. `variables` are the C variables of `Placement.VARIABLES`, by register.
+    With `marks_early_results`, no input of a statement has the register of a result,
+    even if the compiler knows them to be equal; gcc needs more registers then.
     """
 
     registers: Mapping[RegisterClass, tuple[str, ...]]
     placement: Placement
     loop_end: LoopEnd
     inputs: RegisterClass = RegisterClass.CORE
+    marks_early_results: bool = True
     variables: Mapping[str, str] = field(default_factory=dict)
     prologue: str = ""
     changes_flags: bool = True
@@ -130,3 +135,22 @@ def vfp_file(first: int, count: int | None = None) -> RegisterFile:
     every = tuple(f"s{number}" for number in range(32))
     names = every[first : None if count is None else first + count]
     return RegisterFile({RegisterClass.FLOAT: names}, Placement.TEMPORARIES, LoopEnd())
+
+
+PREDICATE = "p0"
+_EVEN = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
+
+
+def mve_file(vectors: int) -> RegisterFile:
+    """Return registers of Helium; compilers place pointers, and the other vectors.
+
+    VMLADAV adds into even core registers.
+    """
+    registers = {
+        RegisterClass.VECTOR: tuple(f"q{number}" for number in range(vectors)),
+        RegisterClass.EVEN: _EVEN,
+        RegisterClass.PREDICATE: (PREDICATE,),
+    }
+    return RegisterFile(
+        registers, Placement.TEMPORARIES, LoopEnd(), marks_early_results=False
+    )

@@ -106,6 +106,7 @@ def _scan(
     placed = set(program.pointers) | ({limit} if limit else set())
     assigned: dict[Holder, tuple[str, ...]] = {}
     taken: set[str] = set()
+    turns: dict[str, int] = {}
     for place, event in enumerate(events):
         ended = [x for x in event.uses if x in assigned and last_use[x] == place]
         before = {name for use in ended for name in assigned[use]}
@@ -115,7 +116,12 @@ def _scan(
             if result in assigned or (result in placed and not file.places_inputs):
                 continue
             kind = classes.get(result, RegisterClass.CORE)
+            if kind not in file.registers and isinstance(result, Value) and result.name:
+                continue
             names = file.registers[kind]
+            if kind is RegisterClass.VECTOR:
+                # In turn: what was just read is not written at once.
+                names = tuple(sorted(names, key=lambda name: turns.get(name, 0)))
             free = _free(result, names, taken)
             if not free:
                 raise InternalError(
@@ -123,6 +129,7 @@ def _scan(
                     f"at step {place}, {event.text}"
                 )
             assigned[result] = free
+            turns |= dict.fromkeys(free, place)
             taken |= {*free}
         if event.is_early:
             taken -= before

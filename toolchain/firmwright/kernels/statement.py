@@ -16,15 +16,19 @@ beginning of the others:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import InternalError
 from firmwright.kernels.assembly import CONSTRAINTS, string_lines
-from firmwright.kernels.assembly_text import AssemblyText
+from firmwright.kernels.assembly_text import AssemblyText, addresses
 from firmwright.kernels.counted_loops import counted_loops, moves
+from firmwright.kernels.isa.instruction import RegisterClass
+from firmwright.kernels.predication import vpst, vpt_blocks
 from firmwright.kernels.program import (
+    Address,
     Beginning,
     CountedLoop,
+    Index,
     Loop,
     Move,
     Node,
@@ -32,8 +36,10 @@ from firmwright.kernels.program import (
     Program,
     Repeat,
     Step,
+    Value,
+    steps,
 )
-from firmwright.kernels.register_files import RegisterFile
+from firmwright.kernels.register_files import PREDICATE, RegisterFile
 
 _LINE_COLUMNS = 92
 
@@ -42,7 +48,7 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     """Return a statement in C of the operands of a program.
 
     It clobbers all registers of `file`, so that compilers choose the same sums for
-    programs that use fewer.
+    programs that use fewer. The predicate register has no name for that.
     """
     assembly = AssemblyText(program, file)
     lines = _Lines(assembly)
@@ -52,13 +58,30 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     locals_ = _local_pointers(program)
     text = [f"int32_t {counter};" for counter in counters]
     text += [f"{pointer.declaration};" for pointer in locals_]
+    chosen = _chosen(assembly)
+    text += [f"{value.place.dtype.c_type} {value.name};" for value in chosen]
     text += ["__asm__ volatile(", *lines.lines]
-    text += _wrap("    : ", _outputs(program, loops, locals_))
+    outputs = _outputs(program, loops, locals_)
+    if not file.marks_early_results:
+        outputs = [output.replace("&", "") for output in outputs]
+    outputs += [f'[{value.name}] "=&r"({value.name})' for value in chosen]
+    text += _wrap("    : ", outputs)
     text += _wrap("    : ", _inputs(program, loops))
-    clobbers = [f'"{name}"' for names in file.registers.values() for name in names]
+    every = [name for names in file.registers.values() for name in names]
+    clobbers = [f'"{name}"' for name in every if name != PREDICATE]
     clobbers += ['"cc"'] * bool(loops) + ['"memory"']
     text += _wrap("    : ", clobbers, ");")
     return "\n".join(text)
+
+
+def _chosen(assembly: AssemblyText) -> list[Value]:
+    """Return the named temporaries whose core registers the compiler chooses."""
+    given = (item for step in steps(assembly.program.body) for item in step.results)
+    found = []
+    for item in dict.fromkeys(given):
+        if isinstance(item, Value) and item.is_local and item.place.lanes == 1:
+            found.append(item)
+    return [value for value in found if value not in assembly.assigned.registers]
 
 
 def _wrap(head: str, items: Sequence[str], end: str = "") -> list[str]:
@@ -88,7 +111,9 @@ class _Lines:
     labels: int = 0
 
     def add(self, body: Sequence[Node]) -> None:
-        for node in body:
+        for size, node in vpt_blocks(body):
+            if size:
+                self._write(vpst(size))
             match node:
                 case Step():
                     self._write(self.assembly.step(node))
@@ -96,7 +121,10 @@ class _Lines:
                     self._write(_format_move(node))
                 case CountedLoop():
                     self._add_loop(node)
-                case Beginning() | Repeat() | Loop():
+                case Repeat(count, steps, start):
+                    for repetition in range(start, start + count):
+                        self.add([_repeated(step, repetition) for step in steps])
+                case Beginning() | Loop():
                     raise InternalError("a statement has no place for this block")
 
     def _write(self, *operations: str) -> None:
@@ -120,6 +148,19 @@ class _Lines:
         self._write(f"subs %[{loop.counter}], #1", f"bne {label}b")
 
 
+def _repeated(step: Step, repetition: int) -> Step:
+    """Return a step in one repetition of its block."""
+
+    def placed(address: Address) -> Address:
+        at = address.index
+        index = Index(0, at.stride * repetition + at.offset, at.distance)
+        return replace(address, index=index)
+
+    operands = (placed(x) if isinstance(x, Address) else x for x in step.operands)
+    results = (placed(x) if isinstance(x, Address) else x for x in step.results)
+    return replace(step, operands=tuple(operands), results=tuple(results))
+
+
 def _format_move(move: Move) -> str:
     to, base = f"%[{move.pointer.name}]", f"%[{move.base.name}]"
     return f"add {to}, {base}, %[{move.distance}]"
@@ -139,15 +180,42 @@ def _outputs(
             access = "=" if value.name in written else "+"
             kind = CONSTRAINTS[value.place.kind]
             outputs.append(f'[{value.name}] "{access}&{kind}"({value.name})')
-    changed = [(item.name, "+") for item in program.pointers]
-    changed += [(item.name, "=") for item in locals_]
-    changed += [(loop.counter, "=" if loop.has_own_counter else "+") for loop in loops]
-    outputs += [f'[{name}] "{access}&r"({name})' for name, access in changed]
+    changed = [(item, "+") for item in _moved(program)]
+    changed += [(item, "=") for item in locals_]
+    for pointer, access in changed:
+        kind = CONSTRAINTS[_base(program, pointer)]
+        outputs.append(f'[{pointer.name}] "{access}&{kind}"({pointer.name})')
+    for loop in loops:
+        access = "=" if loop.has_own_counter else "+"
+        outputs.append(f'[{loop.counter}] "{access}&r"({loop.counter})')
     return outputs
+
+
+def _moved(program: Program) -> list[Pointer]:
+    """Return the operands that are pointers which advance."""
+    moved = {move.pointer for move in moves(program.body)}
+    moved |= {item.pointer for item in addresses(program) if item.advance}
+    return [pointer for pointer in program.pointers if pointer in moved]
+
+
+def _base(program: Program, pointer: Pointer) -> RegisterClass:
+    """Return the class of a pointer: LOW if some access has no other base."""
+    found = {RegisterClass.CORE}
+    for step in steps(program.body):
+        memory, given = step.instr.memory, (*step.operands, *step.results)
+        places = [item for item in given if isinstance(item, Address)]
+        if memory and any(place.pointer == pointer for place in places):
+            found.add(memory.base)
+    return RegisterClass.LOW if RegisterClass.LOW in found else RegisterClass.CORE
 
 
 def _inputs(program: Program, loops: Sequence[CountedLoop]) -> list[str]:
     inputs = []
+    moved = _moved(program)
+    for pointer in program.pointers:
+        if pointer not in moved:
+            kind = CONSTRAINTS[_base(program, pointer)]
+            inputs.append(f'[{pointer.name}] "{kind}"({pointer.name})')
     for value in program.registers:
         if value not in program.results:
             kind = CONSTRAINTS[value.place.kind]

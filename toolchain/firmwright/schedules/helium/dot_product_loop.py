@@ -1,8 +1,8 @@
 """Dot products of int8 columns on Helium: loops, assembly and GEMM micro-kernels."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from textwrap import indent
 from typing import Literal
 
@@ -21,33 +21,32 @@ from firmwright.ir.tir.intrinsic import (
     inputs,
     pointers,
 )
+from firmwright.kernels.counted_loops import count_executed
+from firmwright.kernels.lane_loops import lane_loops
+from firmwright.kernels.mve.dot_products import (
+    BYTES_PER_STEP,
+    STEPS_PER_ITERATION,
+    DotProductLoop,
+    Weights,
+    dot_products,
+    dot_products_in_turn,
+)
+from firmwright.kernels.register_files import mve_file
+from firmwright.kernels.statement import statement_text
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.asm_macros import KEEP_STORES, string_lines
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
 
-# VMLADAV adds the products of a vector into an even core register; there are eight of
-# those. `head` steps are unrolled, a `deep` loop iterates over eight further steps, and
-# `tail` is a predicated last step that reads no value after the column:
-#
-#     | head steps | deep: 8 steps per iteration ... | tail |
-
-BYTES_PER_STEP = 16
-STEPS_PER_ITERATION = 8
 PAIR = ("x0", "x1")
 """The columns of two pixels."""
 MAX_STEPS = 12
 
-REGISTERS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
-CLOBBERS = (
-    '"r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr", "q0", "q1", "q2", "q3", "cc",'
-    ' "memory"'
-)
-
-_ADVANCING = "], #16"
+_VECTORS = 4
+"""The registers of columns and weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,173 +56,45 @@ class WeightConfig(ScheduleConfig):
     weights: Literal["int8", "int4"] = "int8"
 
 
-@dataclass(frozen=True, slots=True)
-class LaneFormat:
-    """The element format of a column in a vector.
-
-    `load` and `kind` are the suffixes of the column's loads and of the products, and
-    `weights` is the whole mnemonic of the weights' loads. With `is_int4`, a byte holds
-    the weights of two rows.
-    """
-
-    size_bytes: int
-    load: str
-    kind: str
-    weights: str
-    is_int4: bool = False
-
-    @property
-    def base(self) -> str:
-        """Return the asm constraint of the weight pointer.
-
-        Widening loads require one of r0 to r7.
-        """
-        return "r" if self.size_bytes == 1 else "l"
-
-    def loading(self, *, cut: bool = False) -> str:
-        return f"vldr{self.load[0]}{'t' if cut else ''}{self.load[1:]}"
-
-    @property
-    def predicate(self) -> str:
-        return f"vctp.{8 * self.size_bytes} %[rest]"
+def frame(
+    loop: DotProductLoop, columns: tuple[str, ...], weights: Weights = Weights.INT8
+) -> str:
+    """Return C that leaves the sums in the vectors `first` and `second`."""
+    declared = ["int32x4_t first, second;"]
+    if loop.deep:
+        declared.append("int32_t rounds = (taps / 16 - 1) / 8;")
+    elif not loop.tail:
+        declared.append("(void)taps;")
+    declared += _rest(loop, weights)
+    statement = statement_text(dot_products(columns, loop, weights), mve_file(_VECTORS))
+    return "\n".join([*declared, statement])
 
 
-INT8_LANES = LaneFormat(1, "b.8", "s8", "vldrb.8")
-INT16_LANES = LaneFormat(2, "h.16", "s16", "vldrb.s16")
-INT4_LANES = replace(INT8_LANES, is_int4=True)
+def _rest(loop: DotProductLoop, weights: Weights) -> list[str]:
+    """Return the declaration of the length of a tail."""
+    values = "taps % 16" if weights.width == BYTES_PER_STEP else "taps % 16 / 2"
+    return [f"const uint32_t rest = (uint32_t)({values});"] * loop.tail
 
 
-def _step(
-    columns: tuple[str, ...], lanes: LaneFormat, multiply: str, load: str, place: str
-) -> list[str]:
-    """Return a step: a vector of each column, times those of all weight rows."""
-    count = len(columns)
-    rows = len(REGISTERS) // count
-    width = BYTES_PER_STEP // lanes.size_bytes
-    lines = [f"{load} q{p}, [%[{name}]{place}" for p, name in enumerate(columns)]
-    for row in range(rows):
-        vector = count + (1 - row % 2 if lanes.is_int4 else row % (4 - count))
-        if not lanes.is_int4:
-            lines.append(f"{lanes.weights} q{vector}, [%[w]], #{width}")
-        elif row % 2 == 0:
-            lines.append(f"{lanes.weights} q{count}, [%[w]], #{width}")
-            lines.append(f"vshl.i8 q{vector}, q{count}, #4")
-        for p in range(count):
-            total = REGISTERS[rows * p + row]
-            lines.append(f"{multiply} {total}, q{p}, q{vector}")
-    return lines
+def portable_frame(
+    loop: DotProductLoop, columns: tuple[str, ...], weights: Weights = Weights.INT8
+) -> str:
+    """Return portable C that leaves the sums in the arrays `first` and `second`."""
+    program = dot_products_in_turn(columns, weights, has_tail=loop.tail)
+    declared = ["int32_t first[4], second[4];", *_rest(loop, weights)]
+    in_bytes = frozenset(columns if weights is Weights.INT16 else ())
+    return "\n".join([*declared, lane_loops(program, in_bytes)])
 
 
-@dataclass(frozen=True, slots=True)
-class DotProductLoop:
-    """`head` unrolled steps, optionally a `deep` loop and a predicated `tail` step."""
-
-    head: int
-    deep: bool
-    tail: bool
-
-    @property
-    def suffix(self) -> str:
-        deep = "_deep" if self.deep else ""
-        tail = "_tail" if self.tail else ""
-        return f"{self.head}{deep}{tail}"
-
-    @property
-    def least_taps(self) -> int:
-        return BYTES_PER_STEP * self.head + self.tail
-
-    def lines(
-        self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
-    ) -> list[str]:
-        """Return the assembly of the sums.
-
-        Operand `rest` is the length of the tail, `count` the number of iterations.
-        """
-        plain = f"vmladav.{lanes.kind}"
-        adding = f"vmladava.{lanes.kind}"
-        load, cut = lanes.loading(), lanes.loading(cut=True)
-        step = partial(_step, columns, lanes)
-        lines: list[str] = []
-        for index in range(self.head):
-            lines += step(adding if index else plain, load, self._place(index))
-        if self.deep:
-            loop = step(adding, load, _ADVANCING) * STEPS_PER_ITERATION
-            lines += ["1:", *loop, "subs %[count], #1", "bne 1b"]
-        if self.tail:
-            last = step(adding if self.head else plain, cut, self._place(self.head))
-            loads = sum(cut in line for line in last)
-            # Compilers have no common clobber name for the predicate register, so it is
-            # restored.
-            predicate = ["vmrs %[kept], p0", lanes.predicate, "vps" + "t" * loads]
-            lines += [*predicate, *last, "vmsr p0, %[kept]"]
-        if lanes.is_int4:
-            sums = zip(REGISTERS[1::2], REGISTERS[::2], strict=True)
-            lines += [f"sub {odd}, {odd}, {even}, asr #4" for odd, even in sums]
-        for vector, first in (("first", 0), ("second", 4)):
-            for lane in (0, 1):
-                low = REGISTERS[first + lane]
-                high = REGISTERS[first + lane + 2]
-                target = f"%q[{vector}][{lane + 2}], %q[{vector}][{lane}]"
-                lines.append(f"vmov {target}, {low}, {high}")
-        if lanes.is_int4:
-            for vector in ("first", "second"):
-                lines.append(f"vshr.s32 %q[{vector}], %q[{vector}], #4")
-        return lines
-
-    @property
-    def _advances(self) -> bool:
-        """Return whether column pointers advance.
-
-        They do in a loop, and if an offset exceeds 127 bytes.
-        """
-        return self.deep or self.head + self.tail > STEPS_PER_ITERATION
-
-    def _place(self, index: int) -> str:
-        """Return how the address in the load of unrolled step `index` ends."""
-        return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
-
-    def frame(self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES) -> str:
-        """Return C that leaves the sums in the vectors `first` and `second`."""
-        body = "\n".join(string_lines(self.lines(columns, lanes)))
-        moving = ("w", *columns) if self._advances else ("w",)
-        declared = [f"const int8_t *at_{name} = {name};" for name in moving]
-        outputs = []
-        for name in moving:
-            base = lanes.base if name == "w" else "r"
-            outputs.append(f'[{name}] "+{base}"(at_{name})')
-        inputs = []
-        if self.deep:
-            declared.append("int32_t count = (taps / 16 - 1) / 8;")
-            outputs.append('[count] "+&r"(count)')
-        if not self._advances:
-            inputs += [f'[{name}] "r"({name})' for name in columns]
-        if self.tail:
-            declared.append("uint32_t kept;")
-            outputs.append('[kept] "=&r"(kept)')
-            values = "taps % 16"
-            if lanes.size_bytes > 1:
-                values += f" / {lanes.size_bytes}"
-            inputs.append(f'[rest] "r"({values})')
-        elif not self.deep:
-            declared.append("(void)taps;")
-        sums = '[first] "=w"(first), [second] "=w"(second)'
-        text = [
-            "int32x4_t first, second;",
-            *declared,
-            "__asm__ volatile(",
-            body,
-            f"    : {', '.join([sums, *outputs])}",
-            f"    : {', '.join(inputs)}".rstrip(),
-            f"    : {CLOBBERS});",
-        ]
-        return "\n".join(text)
-
-    def instructions(
-        self, columns: tuple[str, ...], taps: int, lanes: LaneFormat = INT8_LANES
-    ) -> int:
-        round_size = len(_step(columns, lanes, "", "", "")) * STEPS_PER_ITERATION + 2
-        rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION if self.deep else 1
-        return len(self.lines(columns, lanes)) + (rounds - 1) * round_size
+@cache
+def instructions(
+    loop: DotProductLoop,
+    columns: tuple[str, ...],
+    taps: int,
+    weights: Weights = Weights.INT8,
+) -> int:
+    rounds = (taps // BYTES_PER_STEP - 1) // STEPS_PER_ITERATION
+    return count_executed(dot_products(columns, loop, weights), {"rounds": rounds})
 
 
 def _all_loops() -> Iterator[DotProductLoop]:
@@ -305,15 +176,11 @@ def int4_configs(
     return (WeightConfig(), WeightConfig("int4"))
 
 
-# `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns
-# and sixteen weights of four channels, 14 instructions for 128 products. The sums are
-# collected in two vectors of four channels, requantized (vector_requantize.py) and
-# stored. `mve_gemm_shares_int8_LOOP` first adds a number to the sums of each column:
-# the share of the weights' zero point.
-#
-# `mve_gemm_int4_LOOP` loads two vectors of bytes 16 odd + even, as bytes. Shifted left
-# by four, a byte is 16 even; as it is, its sum is 16 times the odd sum plus the even
-# one. Loads that are saved make up for the shifts.
+# `mve_gemm_int8_LOOP` (kernels/mve/dot_products.py): a step reads sixteen values of two
+# columns and sixteen weights of four channels, 14 instructions for 128 products. The
+# sums are collected in two vectors of four channels, requantized (vector_requantize.py)
+# and stored. `mve_gemm_shares_int8_LOOP` first adds a number to the sums of each
+# column: the share of the weights' zero point.
 
 
 _ADDED_SHARES = """\
@@ -321,8 +188,8 @@ first = vaddq_n_s32(first, share0);
 second = vaddq_n_s32(second, share1);"""
 
 
-def _text(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool) -> str:
-    parts = [loop.frame(PAIR, lanes)]
+def _text(loop: DotProductLoop, weights: Weights, *, has_shares: bool) -> str:
+    parts = [frame(loop, PAIR, weights)]
     if has_shares:
         parts.append(_ADDED_SHARES)
     parts.append(vector_requantize.PARAMETER_LOADS)
@@ -375,12 +242,12 @@ _SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
 
 
 def _product(
-    loop: DotProductLoop, name: str, lanes: LaneFormat, *, has_shares: bool = False
+    loop: DotProductLoop, name: str, weights: Weights, *, has_shares: bool = False
 ) -> Intrinsic:
     shares = inputs(INT32, "share0", "share1") if has_shares else ()
-    unpack = unpack_int4_weights if lanes.is_int4 else unpack_weights
-    product = _C["int4_product" if lanes.is_int4 else "product"].rstrip()
-    size = (loop.head + loop.tail) * BYTES_PER_STEP * (2 if lanes.is_int4 else 4)
+    is_int4 = weights is Weights.INT4
+    unpack = unpack_int4_weights if is_int4 else unpack_weights
+    size = (loop.head + loop.tail) * BYTES_PER_STEP * (2 if is_int4 else 4)
     return Intrinsic(
         name=name,
         operands=(
@@ -394,16 +261,16 @@ def _product(
         meaning=partial(_meaning, unpack),
         portable=fill_text(
             _C["portable"],
+            frame=portable_frame(loop, PAIR, weights),
             step=indent(vector_requantize.PORTABLE, " " * 8),
-            product=product,
             share=" + (p == 0 ? share0 : share1)" if has_shares else "",
         ),
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
-        text={"gnu": _text(loop, lanes, has_shares=has_shares)},
+        text={"gnu": _text(loop, weights, has_shares=has_shares)},
         definitions=(KEEP_STORES,),
         count=lambda args: (
-            loop.instructions(PAIR, args[-1], lanes)
+            instructions(loop, PAIR, args[-1], weights)
             + 2 * (8 + (0, 2, 3, 1)[args[9]])
             + 8
             + len(shares)
@@ -427,9 +294,11 @@ SUM = Intrinsic(
 )
 
 INTRINSICS = (SUM,)
-_SHARES = partial(_product, lanes=INT8_LANES, has_shares=True)
+_PLAIN = partial(_product, weights=Weights.INT8)
+_SHARES = partial(_product, weights=Weights.INT8, has_shares=True)
+_INT4 = partial(_product, weights=Weights.INT4)
 INTRINSIC_MAKERS = {
-    **make_for_loops("mve_gemm_int8_{}", partial(_product, lanes=INT8_LANES)),
+    **make_for_loops("mve_gemm_int8_{}", _PLAIN),
     **make_for_loops("mve_gemm_shares_int8_{}", _SHARES),
-    **make_for_loops("mve_gemm_int4_{}", partial(_product, lanes=INT4_LANES)),
+    **make_for_loops("mve_gemm_int4_{}", _INT4),
 }

@@ -24,6 +24,7 @@ from firmwright.ir.tir.intrinsic import (
     immediates,
     pointers,
 )
+from firmwright.kernels.mve.dot_products import BYTES_PER_STEP, DotProductLoop, Weights
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
@@ -33,7 +34,6 @@ from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
-from firmwright.schedules.helium.dot_product_loop import DotProductLoop, LaneFormat
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
@@ -47,19 +47,7 @@ _C = read_sections(__file__)
 
 ROWS = 8
 
-_PORTABLE = fill_text(_C["portable"], product=_C["product"])
-_INT4_PORTABLE = fill_text(_C["portable"], product=_C["int4_product"])
-
-
-_CHANNELS_PORTABLE = "\n".join(
-    [
-        *_PORTABLE.splitlines()[:1],
-        "    const int32_t at = r / 4 * 12 + r % 4;",
-        *_PORTABLE.replace("q[r]", "q[at]").splitlines()[1:5],
-        indent(vector_requantize.PORTABLE, "    "),
-        *_PORTABLE.splitlines()[-2:],
-    ]
-)
+_COLUMN = ("x",)
 
 IMMEDIATES = (
     "multiplier",
@@ -79,11 +67,11 @@ def _ending(vector: str, number: int, target: str, lanes: str) -> str:
     return scaled + "\n" + vector_requantize.store_assembly(vector, target, lanes)
 
 
-def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
+def _text(loop: DotProductLoop, weights: Weights) -> str:
     second = _ending("second", 1, "y + 4", "lanes - 4")
     return "\n".join(
         [
-            loop.frame(("x",), lanes),
+            dot_product_loop.frame(loop, _COLUMN, weights),
             _ending("first", 0, "y", "lanes"),
             "if (lanes > 4) {",
             *("    " + line for line in second.splitlines()),
@@ -92,14 +80,24 @@ def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
     )
 
 
-def _channels_text(loop: DotProductLoop) -> str:
+def _portable(loop: DotProductLoop, weights: Weights, *, by_row: bool = False) -> str:
+    step = vector_requantize.PORTABLE if by_row else _C["portable_step"]
+    return fill_text(
+        _C["portable"],
+        frame=dot_product_loop.portable_frame(loop, _COLUMN, weights),
+        place="r / 4 * 12 + r % 4" if by_row else "r",
+        step=indent(step, "    "),
+    )
+
+
+def _channels_text(loop: DotProductLoop, weights: Weights) -> str:
     loads = vector_requantize.PARAMETER_LOADS
     ending = vector_requantize.requantize_assembly("first", "y")
     first = indent(f"{loads}\n{ending}", "    ")
     loads = loads.replace("(q", "(q + 12")
     ending = vector_requantize.requantize_assembly("second", "y + 4", "lanes - 4")
     second = indent(f"{loads}\n{ending}", "    ")
-    frame = loop.frame(("x",))
+    frame = dot_product_loop.frame(loop, _COLUMN, weights)
     return fill_text(_C["channels"], frame=frame, first=first, second=second)
 
 
@@ -160,23 +158,23 @@ class _RowsKind:
     """
 
     name: str
-    lanes: LaneFormat
+    weights: Weights
     weight_rows: int
     parameters: int
     settings: tuple[Operand, ...]
     meaning: Meaning
-    portable: str
+    portable: Callable[[DotProductLoop, Weights], str]
     doc: str
-    text: Callable[[DotProductLoop], str]
+    text: Callable[[DotProductLoop, Weights], str]
     epilogue_instructions: int
 
     def intrinsic(self, loop: DotProductLoop, name: str) -> Intrinsic:
         steps = loop.head + loop.tail
-        weight_bytes = steps * dot_product_loop.BYTES_PER_STEP * self.weight_rows
+        weight_bytes = steps * BYTES_PER_STEP * self.weight_rows
 
         def count(args: Sequence[int]) -> int:
-            products = loop.instructions(("x",), args[-1], self.lanes)
-            return products + self.epilogue_instructions
+            products = (loop, _COLUMN, args[-1], self.weights)
+            return dot_product_loop.instructions(*products) + self.epilogue_instructions
 
         return Intrinsic(
             name=name,
@@ -187,10 +185,10 @@ class _RowsKind:
                 *self.settings,
             ),
             meaning=self.meaning,
-            portable=self.portable,
+            portable=self.portable(loop, self.weights),
             doc=self.doc,
             requires="mve",
-            text={"gnu": self.text(loop)},
+            text={"gnu": self.text(loop, self.weights)},
             definitions=(KEEP_STORES,),
             count=count,
         )
@@ -198,24 +196,22 @@ class _RowsKind:
 
 _INT8_ROWS = _RowsKind(
     name="int8",
-    lanes=dot_product_loop.INT8_LANES,
+    weights=Weights.INT8,
     weight_rows=ROWS,
     parameters=ROWS,
     settings=immediates(*IMMEDIATES),
     meaning=partial(_meaning, dot_product_loop.unpack_weights),
-    portable=_PORTABLE,
+    portable=_portable,
     doc="Eight rows of weights: products with a column, requantised.",
-    text=partial(_text, lanes=dot_product_loop.INT8_LANES),
+    text=_text,
     epilogue_instructions=30,
 )
 _INT4_ROWS = replace(
     _INT8_ROWS,
     name="int4",
-    lanes=dot_product_loop.INT4_LANES,
+    weights=Weights.INT4,
     weight_rows=ROWS // 2,
     meaning=partial(_meaning, dot_product_loop.unpack_int4_weights),
-    portable=_INT4_PORTABLE,
-    text=partial(_text, lanes=dot_product_loop.INT4_LANES),
 )
 _CHANNELS_ROWS = replace(
     _INT8_ROWS,
@@ -223,7 +219,7 @@ _CHANNELS_ROWS = replace(
     parameters=2 * vector_requantize.PARAMETERS,
     settings=(*vector_requantize.EPILOGUE_OPERANDS, *immediates("taps")),
     meaning=_channels_meaning,
-    portable=_CHANNELS_PORTABLE,
+    portable=partial(_portable, by_row=True),
     doc="Eight rows of weights: products with a column, requantised by row.",
     text=_channels_text,
     epilogue_instructions=26,

@@ -10,6 +10,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.kernels.mve.dot_products import BYTES_PER_STEP
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.int16x8 import accumulator_dtype
@@ -17,11 +18,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.helium import conv2d, int16_dot, vector_requantize
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
-from firmwright.schedules.helium.dot_product_loop import (
-    BYTES_PER_STEP,
-    choose_loop,
-    pack_weight_rows,
-)
+from firmwright.schedules.helium.dot_product_loop import choose_loop, pack_weight_rows
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     longest_chunk,

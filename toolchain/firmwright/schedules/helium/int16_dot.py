@@ -15,10 +15,14 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.kernels.mve.dot_products import (
+    BYTES_PER_STEP,
+    DotProductLoop,
+    Weights,
+)
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
-from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 
 _C = read_sections(__file__)
 
@@ -33,7 +37,7 @@ _C = read_sections(__file__)
 # no left shift.
 
 ROWS = 8
-WIDTH = dot_product_loop.BYTES_PER_STEP // 2
+WIDTH = BYTES_PER_STEP // 2
 """Values per step."""
 
 
@@ -54,7 +58,7 @@ EPILOGUE_OPERANDS = immediates("low", "high", "rounding", "lanes", "taps")
 STEP_PORTABLE = _C["step_portable"]
 """C text from `sum` to `raised`, parameters from `at`; the caller clamps at `high`."""
 
-_PORTABLE = fill_text(_C["portable"], step=indent(STEP_PORTABLE, " " * 8))
+_COLUMN = ("x",)
 
 _SCALED = _C["scaled"] + " " + vector_requantize.SCALED_TWICE
 
@@ -67,13 +71,20 @@ def scale_assembly(
 
 
 def _product_text(loop: DotProductLoop) -> str:
-    frame = loop.frame(dot_product_loop.PAIR, dot_product_loop.INT16_LANES)
+    frame = dot_product_loop.frame(loop, dot_product_loop.PAIR, Weights.INT16)
     parts = [frame, vector_requantize.PARAMETER_LOADS]
     for vector, target in (("first", "y0"), ("second", "y1")):
         parts.append(f"{vector} = vaddq_s32({vector}, bias);")
         parts.append(scale_assembly(vector))
         parts.append(vector_requantize.store_assembly(vector, target, "lanes", INT16))
     return "\n".join(parts)
+
+
+def _portable(loop: DotProductLoop) -> str:
+    pair = dot_product_loop.PAIR
+    frame = dot_product_loop.portable_frame(loop, pair, Weights.INT16)
+    step = indent(STEP_PORTABLE, " " * 8)
+    return fill_text(_C["portable"], frame=frame, step=step)
 
 
 def unpack_int16_column(column: Array) -> Array:
@@ -140,32 +151,28 @@ def _product(loop: DotProductLoop, name: str) -> Intrinsic:
             *EPILOGUE_OPERANDS,
         ),
         _product_meaning,
-        _PORTABLE,
+        _portable(loop),
         "Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve",
         text={"gnu": _product_text(loop)},
         definitions=(KEEP_STORES,),
-        count=lambda args: loop.instructions(dot_product_loop.PAIR, args[-1]) + 24,
+        count=lambda args: _instructions(loop, dot_product_loop.PAIR, args[-1]) + 24,
     )
 
 
-_ROWS_PORTABLE = "\n".join(
-    [
-        f"int32_t sums[{ROWS}] = {{0}};",
-        "for (int32_t k = 0; k < taps / 2; ++k) {",
-        "    int16_t value;",
-        "    memcpy(&value, x + 2 * k, sizeof value);",
-        f"    for (int32_t r = 0; r < {ROWS}; ++r) {{",
-        f"        sums[r] += w[k / 8 * {WIDTH * ROWS} + 8 * r + k % 8] * value;",
-        "    }",
-        "}",
-        *(f"c{i} = sums[{i}];" for i in range(ROWS)),
-    ]
-)
+def _instructions(loop: DotProductLoop, columns: tuple[str, ...], taps: int) -> int:
+    return dot_product_loop.instructions(loop, columns, taps, Weights.INT16)
+
+
+def _rows_portable(loop: DotProductLoop) -> str:
+    lines = [dot_product_loop.portable_frame(loop, _COLUMN, Weights.INT16)]
+    for i in range(ROWS):
+        lines.append(f"c{i} = {'first' if i < 4 else 'second'}[{i % 4}];")
+    return "\n".join(lines)
 
 
 def _rows_text(loop: DotProductLoop) -> str:
-    lines = [loop.frame(("x",), dot_product_loop.INT16_LANES)]
+    lines = [dot_product_loop.frame(loop, _COLUMN, Weights.INT16)]
     for i in range(ROWS):
         vector = "first" if i < 4 else "second"
         lines.append(f"c{i} = vgetq_lane_s32({vector}, {i % 4});")
@@ -182,11 +189,11 @@ def _rows(loop: DotProductLoop, name: str) -> Intrinsic:
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
         lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
-        _ROWS_PORTABLE,
+        _rows_portable(loop),
         "Eight rows of weights: products with a column of int16.",
         requires="mve",
         text={"gnu": _rows_text(loop)},
-        count=lambda args: loop.instructions(("x",), args[2]) + 16,
+        count=lambda args: _instructions(loop, _COLUMN, args[2]) + 16,
     )
 
 

@@ -13,6 +13,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
+from firmwright.kernels.mve.dot_products import BYTES_PER_STEP, DotProductLoop
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
@@ -28,7 +29,6 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import conv2d, dot_product_loop
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
-from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 from firmwright.schedules.helium.vector_requantize import CHANNELS
 from firmwright.schedules.helium_floats import accumulate_f32
 
@@ -144,10 +144,7 @@ QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)
 
 # ---- the micro-kernel ----------------------------------------------------------------
 
-_PORTABLE = fill_text(
-    _C["portable"],
-    limit=indent(accumulate_f32.emit_scalar_activation("value"), " " * 8),
-)
+_LIMIT = indent(accumulate_f32.emit_scalar_activation("value"), " " * 8)
 
 _TEXT = """\
 const int32x4_t share = vmulq_n_s32(vldrwq_s32(totals), zero_point);
@@ -160,12 +157,17 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 
 
 def _text(loop: DotProductLoop) -> str:
-    lines = [loop.frame(dot_product_loop.PAIR), _TEXT]
+    lines = [dot_product_loop.frame(loop, dot_product_loop.PAIR), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
         lines.append(_ENDING.format(v=vector, y=value))
         lines.append(accumulate_f32.emit_vector_activation(value))
         lines += accumulate_f32.store_assembly(value, target, 0)
     return "\n".join(lines)
+
+
+def _portable(loop: DotProductLoop) -> str:
+    frame = dot_product_loop.portable_frame(loop, dot_product_loop.PAIR)
+    return fill_text(_C["portable"], frame=frame, limit=_LIMIT)
 
 
 def _meaning(
@@ -196,7 +198,7 @@ def _meaning(
 
 def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
     steps, taps = loop.head + loop.tail, loop.least_taps
-    weights = steps * dot_product_loop.BYTES_PER_STEP * CHANNELS
+    weights = steps * BYTES_PER_STEP * CHANNELS
     return Intrinsic(
         name,
         (
@@ -209,13 +211,13 @@ def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
             *immediates("activation", "lanes", "taps"),
         ),
         _meaning,
-        _PORTABLE,
+        _portable(loop),
         "Four channels of two pixels: products over a column, as floats.",
         requires="mvefp",
         text={"gnu": _text(loop)},
         definitions=(KEEP_STORES,),
         count=lambda args: (
-            loop.instructions(dot_product_loop.PAIR, args[-1])
+            dot_product_loop.instructions(loop, dot_product_loop.PAIR, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
             + 8
         ),

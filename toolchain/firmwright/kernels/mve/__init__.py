@@ -1,0 +1,1 @@
+"""Micro-kernels of Helium as programs."""
