@@ -129,7 +129,22 @@ def project_of(model: Path, folder: Path) -> Project:
     return Project.read(folder)
 
 
+def missing_models(models: Path) -> str:
+    """What to do about models that are not in the folder; "" if all are."""
+    names = [
+        name for name in MODELS.values() if not (models / f"{name}.tflite").is_file()
+    ]
+    if not names:
+        return ""
+    return (
+        f"{models} has no {', '.join(names)} (.tflite). examples/mlperf_tiny/fetch.py"
+        " downloads them; FIRMWRIGHT_MODELS names another folder."
+    )
+
+
 def main(models: Path) -> None:
+    if missing := missing_models(models):
+        sys.exit(missing)
     counts: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory(prefix="firmwright-misra-") as scratch:
         for column, name in MODELS.items():

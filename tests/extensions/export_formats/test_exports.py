@@ -84,10 +84,11 @@ def test_cmake_builds_the_library_and_its_example_runs(
 def test_a_header_has_the_stack_that_the_build_measured(
     digits: Compilation, tmp_path: Path
 ):
-    export_model(digits, "makefile", tmp_path, measure_stack=True)
+    package = export_model(digits, "makefile", tmp_path, measure_stack=True)
     header = (tmp_path / "model" / "digits.h").read_text(encoding="utf-8")
     size_bytes = build_image(digits).stack.size_bytes
     assert f"#define DIGITS_STACK_BYTES {size_bytes}\n" in header
+    assert package.stacks == {"digits": f"{size_bytes} bytes, measured"}
 
 
 @pytest.mark.qemu

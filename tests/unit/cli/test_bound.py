@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.artifacts import StackUsage
+from firmwright.cli.bound import format_summary
 from firmwright.cli.main import main
+from firmwright.flows.measure.time_bound import TimeBound
+from firmwright.targets.path_analysis import WorstPath
+
+
+def test_a_measurement_above_the_bound_is_explained_by_the_counter() -> None:
+    stack, path = StackUsage("run", 8, ()), WorstPath(117_943, 0.0, (), {})
+    bound = TimeBound("digits", "b", 117_943, None, (), stack, path)
+    assert "steps of 40, so it may show up to 40 more" in format_summary(
+        bound, None, 40
+    )
+    assert "counter" not in format_summary(bound, None)
 
 
 @pytest.mark.qemu

@@ -165,6 +165,11 @@ def test_choices_and_defaults_of_options_are_those_of_the_code():
         ),
         (("verify", "x", "--bord=y"), "verify: unknown option --bord. Try: --board."),
         (
+            ("build", "x.tflite", "--main", "f.c"),
+            "build: unknown option --main. Try: compile MODEL --main FILE.c -o DIR, "
+            "then build DIR; --main is of compile.",
+        ),
+        (
             ("verify", "x", "--q"),
             "verify: unknown option --q. Try: run firmwright verify --help.",
         ),

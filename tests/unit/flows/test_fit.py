@@ -9,15 +9,17 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.boards import load_board
 from firmwright.choose.kernel_selection import KernelSelector
-from firmwright.cli.fit import format_fit
+from firmwright.cli import text_table
+from firmwright.cli.fit import _capped_pools, format_fit, format_fits
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.predict import memory_prediction
-from firmwright.flows.predict.fit import Fit, fit_model, fit_of_program
+from firmwright.flows.predict.fit import Fit, MemoryNeed, fit_model, fit_of_program
 from firmwright.flows.predict.remedies import RemedyKind, _way_to_int8
+from firmwright.ir.core import PoolInfo
 
 ROOT = Path(__file__).resolve().parents[3]
 FLASH_ERROR = 0.03
@@ -295,6 +297,26 @@ def test_the_way_to_int8_is_that_of_the_file() -> None:
         page, _, anchor = _way_to_int8(file).rpartition(": ")[2].partition("#")
         text = (ROOT / page).read_text(encoding="utf-8")
         assert f"\n## {anchor}\n" in text.lower()
+
+
+def test_a_pool_that_is_smaller_than_asked_is_named(digits_path: Path) -> None:
+    asked: OptionValues = {"board": "stm32g474re", "pools": (PoolInfo("sram", 125440),)}
+    (warning,) = _capped_pools(asked)
+    assert "92,672 bytes in this pool" in warning
+    asked["pools"] = (PoolInfo("sram", 92672),)
+    assert _capped_pools(asked) == ()
+
+
+def test_the_table_of_boards_says_what_is_tested_and_drops_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    need = MemoryNeed(100_000, 200_000)
+    fit = Fit("m", "qemu-riscv32-virt", "c", need, need, 1_000)
+    assert "emulated" in format_fits([fit], ["emulated"])
+    monkeypatch.setattr(text_table, "_columns", lambda: 44)
+    head, *_ = format_fits([fit], ["emulated"]).splitlines()
+    assert head.split()[:3] == ["board", "fits", "RAM"]
+    assert "tested" not in head
 
 
 def test_smaller_sizes_than_the_budget_are_tried(digits_path: Path) -> None:

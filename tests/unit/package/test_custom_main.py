@@ -133,13 +133,16 @@ int main(void)
 POINTER = """
 static void stop(void) {}
 void (*volatile hook)(void) = stop;
+static volatile int hook_count = 4;
 
 int main(void)
 {
+    const char warned = (char)1 + hook_count;
     hook();
-    return 0;
+    return warned;
 }
 """
+"""The conversion of `warned` is a warning of -Wconversion, and no error."""
 LIBRARY = """
 #include <stdlib.h>
 
@@ -238,6 +241,7 @@ def test_a_path_above_the_reserve_fails_the_build(tmp_path: Path, capfd):
     folder = custom_project("mps2-an386", text, tmp_path)
     with pytest.raises(
         DoesNotFitError, match=r"needs 8,\d+ bytes and has 4,096: fwr_reset_handler"
-    ):
+    ) as caught:
         build_project(folder)
+    assert "firmwright boards new NAME --from mps2-an386" in caught.value.hint
     assert build_project(folder, allow_stack=True).firmware_stack.unbounded == ()

@@ -31,7 +31,14 @@ def run(args: argparse.Namespace) -> Outcome:
     if wrong:
         count = f"{len(wrong)} cases differ" if len(wrong) > 1 else "1 case differs"
         error = MismatchError(f"{count}.", where=f"{result.target} on {result.board}")
-    return Outcome(_to_json(result), _format_result(result), error)
+    warnings: list[str] = []
+    for entry in result.entries:
+        if 2 * len(entry.matched) < len(entry.outcomes):
+            warnings.append(
+                f"{entry.name} was tested on {len(entry.matched)} of the "
+                f"{len(entry.outcomes)} cases of its operators only."
+            )
+    return Outcome(_to_json(result), _format_result(result), error, tuple(warnings))
 
 
 def _difference_to_json(case: str, difference: CaseDifference) -> dict[str, object]:

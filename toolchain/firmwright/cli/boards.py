@@ -7,15 +7,10 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, list_chips, load_board
 from firmwright.boards.load import BOARD_FILE, CHIP_FOLDER, load_chip
 from firmwright.boards.new_board import board_of_chip, copy_board
+from firmwright.cli.board_state import describe_validation
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.port_check import PortCheck, check_port
-
-EVIDENCE = {
-    "hardware": "run on hardware",
-    "emulated": "emulated",
-    "built": "only built",
-}
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -59,7 +54,7 @@ def _list_chips(folders: list[Path]) -> Outcome:
         sizes: list[Cell] = []
         for size in (chip.flash_bytes, chip.ram_bytes):
             sizes.append(None if size is None else size // 1024)
-        rows.append([chip.name, _evidence(chip), *sizes, chip.description])
+        rows.append([chip.name, describe_validation(chip), *sizes, chip.description])
     head = ["chip", "validation", "flash KiB", "RAM KiB", ""]
     data = {"chips": [_chip_to_json(chip) for chip in chips]}
     return Outcome(data, format_table(head, rows))
@@ -78,14 +73,10 @@ def _list(folders: list[Path]) -> Outcome:
         kib: list[Cell] = []
         for size in (board.flash_bytes, board.ram_bytes):
             kib.append(None if size is None else size // 1024)
-        rows.append([board.name, _evidence(board), *kib, board.description])
+        rows.append([board.name, describe_validation(board), *kib, board.description])
     head = ["board", "validation", "flash KiB", "RAM KiB", ""]
     data = {"boards": [_board_to_json(board) for board in boards]}
     return Outcome(data, format_table(head, rows))
-
-
-def _evidence(board: Board) -> str:
-    return "export only" if board.export_only else EVIDENCE[board.validation]
 
 
 def _board_to_json(board: Board) -> dict[str, object]:
@@ -147,7 +138,7 @@ def _format_board(board: Board, port: PortCheck) -> str:
     rows: list[tuple[str, Cell]] = [
         ("board", f"{board.name}: {board.description}"),
         ("core", board.core),
-        ("validation", _evidence(board)),
+        ("validation", describe_validation(board)),
         ("clock", speed),
         ("flash timing", _format_flash_timing(board)),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"),

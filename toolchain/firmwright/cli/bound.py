@@ -5,6 +5,7 @@ from pathlib import Path
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.json_input import Json, JsonObject
+from firmwright.base.rounding import divide_up
 from firmwright.base.templates import render_template
 from firmwright.boards import load_board
 from firmwright.cli import arguments
@@ -44,7 +45,9 @@ def run(args: argparse.Namespace) -> Outcome:
             "instructions": measured.instructions,
             "cycles": measured.cycles,
         }
-    return Outcome(data, format_summary(bound, measured))
+    ticks = compiled.board.counter
+    step = divide_up(*ticks.scale) if ticks.unit == "instructions" else 1
+    return Outcome(data, format_summary(bound, measured, step))
 
 
 def bound_to_json(bound: TimeBound) -> dict[str, Json]:
@@ -71,7 +74,10 @@ def _operator_to_json(operator: OperatorBound) -> dict[str, Json]:
     }
 
 
-def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
+def format_summary(
+    bound: TimeBound, measured: InstructionShare | None, step: int = 1
+) -> str:
+    """Format the bound; `step` is a tick of the board's counter in instructions."""
     rows: list[tuple[str, Cell]] = [
         ("model", bound.model),
         ("board", bound.board),
@@ -87,6 +93,9 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
             ("measured instructions", count),
             ("ratio", f"{bound.instructions / count:.4f}"),
         ]
+    if step > 1:
+        text = f"counts in steps of {step}, so it may show up to {step} more"
+        rows.append(("the board's counter", text))
     total = bound.instructions
     table: list[list[Cell]] = []
     for item in bound.operators:

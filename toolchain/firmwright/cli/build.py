@@ -154,6 +154,9 @@ def image_to_json(image: Image) -> dict[str, object]:
 
 def format_summary(image: Image) -> str:
     facts = [("image", str(image.elf)), ("board", image.board)]
+    for name, file in (("hex", image.hex), ("bin", image.bin)):
+        if file is not None:
+            facts.append((name, str(file)))
     head = format_pairs([*facts, ("variant", image.variant)])
     if not image.sizes_are_known:
         return f"{head}\n\nThe sizes are unknown: the image is not an ELF file."

@@ -44,6 +44,12 @@ def run(args: argparse.Namespace) -> Outcome:
     ]
     for fit in fits:
         rows += [("model", fit.model), *figures(fit)]
+        if fit.model in package.stacks:
+            rows.append(("stack in the header", package.stacks[fit.model]))
+    if isinstance(compiled, Bundle):
+        summary = compiled.summary
+        sharing = "separate for each" if summary.concurrent else "shared"
+        rows.append(("RAM of all", f"{summary.workspace_bytes:,} bytes, {sharing}"))
     usage = [line for line in package.usage.splitlines() if line[:3] != "```"]
     return Outcome(data, "\n".join([format_pairs(rows), "", *usage]))
 

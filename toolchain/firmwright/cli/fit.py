@@ -3,10 +3,12 @@
 import argparse
 from collections.abc import Sequence
 
-from firmwright.boards import list_boards
+from firmwright.boards import Board, list_boards, list_chips, load_board
 from firmwright.cli import arguments
+from firmwright.cli.board_state import describe_validation
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
+from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.predict.fit import Fit, MemoryNeed, RamSize, fit_boards, fit_model
 from firmwright.flows.predict.remedies import Remedy
 from firmwright.targets.run_time import RunTime
@@ -16,16 +18,37 @@ _KIBIBYTE = 1024
 
 def run(args: argparse.Namespace) -> Outcome:
     model, given = arguments.prepare_compilation(args)
-    if not args.all_boards:
+    if not args.all_boards and not args.all_chips:
         fit = fit_model(model, given, args.clock)
-        return Outcome(fit_to_json(fit), format_fit(fit))
-    boards = []
-    for board in list_boards(tuple(args.board_dirs or ())):
-        if not board.is_host:
-            boards.append(board)
+        warnings = _capped_pools(given)
+        return Outcome(fit_to_json(fit), format_fit(fit), warnings=warnings)
+    folders = tuple(args.board_dirs or ())
+    boards: list[Board] = []
+    if args.all_boards:
+        boards += [board for board in list_boards(folders) if not board.is_host]
+    if args.all_chips:
+        boards += list_chips(folders)
     fits = fit_boards(model, given, boards, args.clock)
-    rows = [fit_to_json(fit) for fit in fits]
-    return Outcome({"model": model.name, "boards": rows}, format_fits(fits))
+    states = [describe_validation(board) for board in boards]
+    rows: list[dict[str, object]] = []
+    for fit, board in zip(fits, boards, strict=True):
+        rows.append({**fit_to_json(fit), "validation": board.validation})
+    return Outcome({"model": model.name, "boards": rows}, format_fits(fits, states))
+
+
+def _capped_pools(given: OptionValues) -> tuple[str, ...]:
+    """Return a warning for each pool for which the user gave more than there is."""
+    board = load_board(given.get("board", "host"), given.get("board_dirs", ()))
+    own = {pool.name: pool.size_bytes for pool in board.pools()}
+    warnings: list[str] = []
+    for pool in given.get("pools", ()):
+        size_bytes = own.get(pool.name)
+        if size_bytes is not None and (pool.size_bytes or 0) > size_bytes:
+            warnings.append(
+                f"--pool {pool.name}={pool.size_bytes}: {board.name} has "
+                f"{size_bytes:,} bytes in this pool, which are used."
+            )
+    return tuple(warnings)
 
 
 def fit_to_json(fit: Fit) -> dict[str, object]:
@@ -174,15 +197,16 @@ def _kilobytes(size: RamSize) -> str:
     return f"{size.ram_bytes // _KIBIBYTE} KB"
 
 
-def format_fits(fits: Sequence[Fit]) -> str:
+def format_fits(fits: Sequence[Fit], states: Sequence[str]) -> str:
     rows: list[list[Cell]] = []
-    for fit in fits:
+    for fit, state in zip(fits, states, strict=True):
         ram = fit.workspace.need_bytes if fit.workspace else None
         flash = fit.flash.need_bytes if fit.flash else None
         time = clock = None
         if fit.time is not None:
             time, clock = fit.time.milliseconds, f"{fit.time.clock_hz / 1e6:g}"
         verdict = "yes" if fit.fits else "no"
-        rows.append([fit.board, verdict, ram, flash, fit.stack_bytes, time, clock])
-    head = ["board", "fits", "RAM", "flash", "stack", "modeled ms", "MHz"]
-    return format_table(head, rows)
+        figures = (verdict, ram, flash, fit.stack_bytes, time, clock)
+        rows.append([fit.board, *figures, state])
+    head = ["board", "fits", "RAM", "flash", "stack", "modeled ms", "MHz", "tested"]
+    return format_table(head, rows, drop=("tested", "stack", "MHz", "flash"))

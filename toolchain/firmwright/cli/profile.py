@@ -235,7 +235,7 @@ def format_summary(
         rows.append((f"pool {pool.name}", f"{pool.used_bytes:,}{limit} bytes"))
     if measured.stack_bytes is not None:
         used = f"{measured.stack_bytes:,} of {measured.stack_reserve_bytes:,} bytes"
-        rows.append(("stack used", used))
+        rows.append(("stack used by the firmware", used))
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))

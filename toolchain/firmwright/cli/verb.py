@@ -7,9 +7,16 @@ import argparse
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from firmwright.base.errors import FirmwrightError, UsageError
+
+_OPTIONS_OF_OTHERS: Final = {
+    ("build", "--main"): (
+        "compile MODEL --main FILE.c -o DIR, then build DIR; --main is of compile."
+    )
+}
+"""Hints for options of one verb that are looked for in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,7 @@ class CliParser(argparse.ArgumentParser):
                 similar = difflib.get_close_matches(word, self._long_options(), n=1)
             what = "unknown option" if is_option else "unexpected argument"
             hint = f"{similar[0]}." if similar else f"run {self.prog} --help."
+            hint = _OPTIONS_OF_OTHERS.get((self.verb, word), hint)
             raise UsageError(f"{what} {word}.", where=self.verb, hint=hint)
         return parsed, unknown
 

@@ -1,5 +1,6 @@
 """Exports models as packages for build systems, with tests of reference outputs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,11 +50,15 @@ KNOWN_ANSWER_COUNT = 8
 
 @dataclass(frozen=True, slots=True)
 class ExportedPackage:
-    """The files of a package, its path, and how a build uses it, as Markdown."""
+    """The files of a package, its path, and how a build uses it, as Markdown.
+
+    `stacks` has what the headers state about the stack of a run, by model.
+    """
 
     tree: SourceTree
     path: Path
     usage: str
+    stacks: Mapping[str, str]
 
 
 def export_model(
@@ -68,11 +73,14 @@ def export_model(
     """Write the package to `output`, else to the usual name."""
     exported = _export_input(compiled, metadata)
     headers: dict[str, str] = {}
+    stacks: dict[str, str] = {}
     for part in parts_of(compiled):
         stack = _measured_stack(part) if measure_stack else _predicted_stack(part)
         if stack is not None:
             header = f"model/{part.c_prefix}.h"
             headers[header] = _with_stack_size(part, header, stack)
+            how = "measured" if measure_stack else "predicted, with a margin"
+            stacks[part.module.name] = f"{stack.size_bytes:,} bytes, {how}"
     tree = SourceTree({**exported.tree.files, **headers})
     exported = replace(exported, tree=tree)
     chosen = find_export_format(form)
@@ -95,7 +103,7 @@ def export_model(
         write_file(path, chosen.archive.pack(tree))
     else:
         write_project(tree, path)
-    return ExportedPackage(tree, path, usage)
+    return ExportedPackage(tree, path, usage, stacks)
 
 
 def _export_input(

@@ -4,6 +4,7 @@ The workspace is that of the memory plan. Flash, stack and time are predictions
 (docs/developing/predictions.md); none of them needs a compiler or an emulator.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,8 @@ from firmwright.ir.tir.memory_traffic import count_traffic
 from firmwright.pipeline import LoweredProgram, Options, lower_program
 from firmwright.pipeline.interface_bound import interface_bytes
 from firmwright.targets.run_time import RunTime
+
+log = logging.getLogger(__name__)
 
 FIRMWARE_RAM_BYTES = 640
 """The data of the firmware around a model, and its stack besides the model's."""
@@ -120,7 +123,8 @@ def fit_boards(
 ) -> tuple[Fit, ...]:
     """Return the fit on each of `boards`, without remedies."""
     fits: list[Fit] = []
-    for board in boards:
+    for number, board in enumerate(boards, 1):
+        log.info("%d of %d boards: %s", number, len(boards), board.name)
         own: OptionValues = {**given, "board": board.name}
         fits.append(_fit_on_board(model, own, clock_hz))
     return tuple(fits)
