@@ -144,7 +144,7 @@ def test_text_and_count_agree(names: tuple[str, ...], weights: Weights) -> None:
     for head, deep, tail in product((1, 3, 8), (False, True), (False, True)):
         loop = DotProductLoop(head, deep, tail)
         program = dot_products(names, loop, weights)
-        text = statement_text(program, mve_file(4))
+        text = statement_text(program, mve_file(4, has_core_sums=True))
         lines = [line for line in text.splitlines() if line.startswith('    "')]
         operations = [line for line in lines if r":\n" not in line and r"\n" in line]
         assert count_executed(program, {"rounds": 1}) == len(operations)

@@ -318,9 +318,9 @@ class ProgramBuilder:
         self._registers.append(Value(Register(kind, dtype), name))
         return self._registers[-1]
 
-    def output(self, name: str, place: Register) -> Value:
-        """Declare a register whose value before the program does not matter."""
-        self._registers.append(Value(place, name, is_output=True))
+    def operand(self, name: str, place: Register, *, is_output: bool = False) -> Value:
+        """Declare a register as above; what an output is before does not matter."""
+        self._registers.append(Value(place, name, is_output=is_output))
         return self._registers[-1]
 
     def local(self, name: str, place: Register) -> Value:

@@ -141,14 +141,14 @@ PREDICATE = "p0"
 _EVEN = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 
 
-def mve_file(vectors: int) -> RegisterFile:
+def mve_file(vectors: int, *, has_core_sums: bool = False) -> RegisterFile:
     """Return registers of Helium; compilers place pointers, and the other vectors.
 
-    VMLADAV adds into even core registers.
+    VMLADAV adds into even core registers, the sums.
     """
     registers = {
         RegisterClass.VECTOR: tuple(f"q{number}" for number in range(vectors)),
-        RegisterClass.EVEN: _EVEN,
+        RegisterClass.EVEN: _EVEN if has_core_sums else (),
         RegisterClass.PREDICATE: (PREDICATE,),
     }
     return RegisterFile(

@@ -222,7 +222,8 @@ def _inputs(program: Program, loops: Sequence[CountedLoop]) -> list[str]:
             inputs.append(f'[{value.name}] "{kind}"({value.name})')
     for move in moves(program.body):
         size = move.pointer.dtype.size_bytes
-        inputs.append(f'[{move.distance}] "rI"({size} * {move.distance})')
+        times = f"{size} * " if size > 1 else ""
+        inputs.append(f'[{move.distance}] "rI"({times}{move.distance})')
     for loop in loops:
         if loop.has_own_counter:
             inputs.append(f'[{_count_name(loop)}] "rI"({loop.count})')

@@ -201,7 +201,8 @@ class _Kernel:
         if self.weights is Weights.INT4:
             for even, odd in zip(self.sums[::2], self.sums[1::2], strict=True):
                 k(sub_asr, odd, even, 4, into=odd)
-        vectors = [k.output("first", place), k.output("second", place)]
+        names = ("first", "second")
+        vectors = [k.operand(name, place, is_output=True) for name in names]
         for number, vector in enumerate(vectors):
             a, b, c, d = self.sums[4 * number : 4 * number + 4]
             k(vmov_lanes_2_0, vector, a, c)

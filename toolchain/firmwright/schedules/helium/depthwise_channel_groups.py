@@ -9,6 +9,8 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.kernels.mve import depthwise
+from firmwright.kernels.mve.depthwise import VisibleTaps
 from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
@@ -24,7 +26,6 @@ from firmwright.schedules.helium import (
     int16_dot,
     vector_requantize,
 )
-from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.depthwise_plane_microkernels import LANES
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
 from firmwright.schedules.schedule_factories import helium_schedule
@@ -48,7 +49,7 @@ _MAX_LOOPS = 25
 
 _PIXELS = {
     depthwise_microkernels_8ch.CHANNELS: 2,
-    depthwise_microkernels_16ch.CHANNELS: 1,
+    depthwise.CHANNELS: 1,
 }
 """Channels per block -> pixels per block."""
 
@@ -110,7 +111,7 @@ def _configs(op: OpCall) -> Sequence[ChannelGroup]:
         return ()
     configs: list[ChannelGroup] = []
     if not is_wide and not has_weight_zero_point(op) and _fits_sixteen(op, groups):
-        configs.append(ChannelGroup(depthwise_microkernels_16ch.CHANNELS))
+        configs.append(ChannelGroup(depthwise.CHANNELS))
     if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
         configs.append(ChannelGroup(depthwise_microkernels_8ch.CHANNELS))
     return configs
@@ -124,7 +125,7 @@ def _fits_sixteen(
         rows <= depthwise_microkernels_16ch.MAX_ROWS
         and columns <= depthwise_microkernels_16ch.MAX_COLUMNS
     )
-    if not is_supported or count < depthwise_microkernels_16ch.CHANNELS:
+    if not is_supported or count < depthwise.CHANNELS:
         return False
     kernel = conv2d.weights_of(op)[0]
     for group in groups:

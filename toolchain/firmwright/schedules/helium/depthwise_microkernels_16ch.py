@@ -1,6 +1,5 @@
 """Depthwise micro-kernels of sixteen adjacent channels of NHWC data, one per lane."""
 
-from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
 
@@ -9,7 +8,17 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.schedules.asm_macros import string_lines
+from firmwright.kernels.counted_loops import count_executed
+from firmwright.kernels.lane_loops import lane_loops
+from firmwright.kernels.mve.depthwise import (
+    CHANNELS,
+    SUMS,
+    VisibleTaps,
+    depthwise_taps,
+    depthwise_taps_in_turn,
+)
+from firmwright.kernels.register_files import mve_file
+from firmwright.kernels.statement import statement_text
 from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.vector_requantize import LaneRounding
 
@@ -17,12 +26,9 @@ _C = read_sections(__file__)
 
 # `mve_depthwise_16ch_RxK` computes one pixel of sixteen channels from R x K taps;
 # `mve_depthwise_16ch_RxK_of_W` uses K columns of a window of W; the other columns are
-# outside the input. Products of int8 are added in pairs of taps: VMULLB and VMULLT give
-# int16 products of even and odd channels. The sum of a pair must fit int16, which the
-# caller proves (`pair_sums_fit_int16`). It is widened into four vectors of int32:
-# channels 0, 4, 8, 12, then those starting at 2, 1 and 3, as in the tables.
+# outside the input. The sum of a pair of taps must fit int16, which the caller proves
+# (`pair_sums_fit_int16`). Tables have the order of the four vectors of sums.
 
-CHANNELS = 16
 MAX_ROWS = 5
 MAX_COLUMNS = 5
 LANE_ORDER = tuple(
@@ -31,41 +37,9 @@ LANE_ORDER = tuple(
 """Channels in the order of the four vectors."""
 
 _PAIR_LIMIT = 255
-_VECTORS = ("a", "b", "c", "d")
-
-
 _NARROWED = """\
 __asm__("vqmovnb.s32 %q0, %q0\\n\\tvqmovnt.s32 %q0, %q1" : "+w"({v}) : "w"({u}));
 int16x8_t {name} = vqaddq_n_s16(vreinterpretq_s16_s32({v}), (int16_t)zero_point);"""
-
-
-_PRODUCTS = (
-    (
-        "vldrb.8 %q[v], [%[taps]], STEP",
-        "vmullb.s8 %q[even], %q[x], %q[v]",
-        "vmullt.s8 %q[odd], %q[x], %q[v]",
-    ),
-    (
-        "vldrb.8 %q[v], [%[taps]]",
-        "vmullt.s8 %q[v], %q[x], %q[v]",
-        "vadd.i16 %q[odd], %q[odd], %q[v]",
-        "vldrb.8 %q[v], [%[taps]], STEP",
-        "vmullb.s8 %q[x], %q[x], %q[v]",
-        "vadd.i16 %q[even], %q[even], %q[x]",
-    ),
-)
-"""Code of both taps of a pair; no register is left for both products of the second."""
-
-_WIDENED = (
-    "vmovlb.s16 %q[x], %q[even]",
-    "vmovlt.s16 %q[v], %q[even]",
-    "vadd.i32 %q[a], %q[a], %q[x]",
-    "vadd.i32 %q[b], %q[b], %q[v]",
-    "vmovlb.s16 %q[x], %q[odd]",
-    "vmovlt.s16 %q[v], %q[odd]",
-    "vadd.i32 %q[c], %q[c], %q[x]",
-    "vadd.i32 %q[d], %q[d], %q[v]",
-)
 
 
 _ROUNDING_INSTRUCTIONS = {
@@ -77,41 +51,9 @@ _ROUNDING_INSTRUCTIONS = {
 """Instructions for each vector of four sums, besides those of every mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleTaps:
-    """The valid taps of a window of `width` columns."""
-
-    rows: int
-    columns: int
-    width: int
-
-    @property
-    def name(self) -> str:
-        rest = "" if self.columns == self.width else f"_of_{self.width}"
-        return f"mve_depthwise_16ch_{self.rows}x{self.columns}{rest}"
-
-    @property
-    def count(self) -> int:
-        return self.rows * self.columns
-
-    def instructions(self, rounding: LaneRounding) -> int:
-        return 36 + len(self.assembly()) + 4 * _ROUNDING_INSTRUCTIONS[rounding]
-
-    def assembly(self) -> list[str]:
-        """Return the assembly of the sums; every row skips its unused weights."""
-        lines: list[str] = []
-        for tap in range(self.count):
-            ends_row = (tap + 1) % self.columns == 0
-            step = CHANNELS * (1 + (self.width - self.columns if ends_row else 0))
-            lines.append("vldrb.8 %q[x], [%[from]]")
-            for line in _PRODUCTS[tap % 2]:
-                lines.append(line.replace("STEP", f"#{step}"))
-            if tap + 1 < self.count:
-                advance = "row" if ends_row else "column"
-                lines.append(f"add %[from], %[{advance}]")
-            if tap % 2 or tap + 1 == self.count:
-                lines += _WIDENED
-        return lines
+def _instructions(taps: VisibleTaps, rounding: LaneRounding) -> int:
+    sums = count_executed(depthwise_taps(taps), {})
+    return 36 + sums + 4 * _ROUNDING_INSTRUCTIONS[rounding]
 
 
 def pair_sums_fit_int16(taps: Array) -> bool:
@@ -121,12 +63,19 @@ def pair_sums_fit_int16(taps: Array) -> bool:
 
 
 def _text(taps: VisibleTaps) -> str:
-    body = "\n".join(string_lines(taps.assembly()))
-    back = ("", " - x_column")[taps.columns > 1]
-    if taps.columns > 2:
-        back = f" - {taps.columns - 1} * x_column"
+    statement = statement_text(depthwise_taps(taps), mve_file(4))
+    declared = []
+    if taps.rows > 1:
+        steps = taps.columns - 1
+        back = ("", " - x_column")[steps] if steps < 2 else f" - {steps} * x_column"
+        declared.append(f"const int32_t row = x_row{back};")
+    if taps.columns > 1:
+        declared.append("const int32_t column = x_column;")
+    used = " ".join(declared)
+    names = [name for name in ("x_row", "x_column") if name not in used]
+    unused = [f"(void){name};" for name in ("lanes", *names)]
     scaled = []
-    for index, vector in enumerate(_VECTORS):
+    for index, vector in enumerate(SUMS):
         multiplier = f"vldrwq_s32(q + {4 * index})"
         shift = f"vldrwq_s32(q + {4 * index + CHANNELS})"
         scaled.append(vector_requantize.scale_assembly(vector, multiplier, shift))
@@ -134,8 +83,8 @@ def _text(taps: VisibleTaps) -> str:
         _NARROWED.format(v="a", u="b", name="even"),
         _NARROWED.format(v="c", u="d", name="odd"),
     ]
-    frame = fill_text(_C["frame"], body=body, back=back)
-    return "\n".join(["(void)lanes;", frame, *scaled, *narrowed, _C["stored"]])
+    begin = [*unused, _C["biases"], *declared, statement]
+    return "\n".join([*begin, *scaled, *narrowed, _C["stored"]])
 
 
 def _portable(taps: VisibleTaps) -> str:
@@ -147,9 +96,7 @@ def _portable(taps: VisibleTaps) -> str:
         _C["portable"],
         step=indent(step, " " * 4),
         places=places,
-        rows=taps.rows,
-        columns=taps.columns,
-        width=taps.width,
+        sums=lane_loops(depthwise_taps_in_turn(taps)),
     )
 
 
@@ -187,7 +134,7 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
         doc=f"{taps.rows} x {taps.columns} taps of sixteen channels.",
         requires="mve",
         text={"gnu": _text(taps)},
-        count=lambda args: taps.instructions(LaneRounding(args[8])),
+        count=lambda args: _instructions(taps, LaneRounding(args[8])),
     )
 
 

@@ -66,7 +66,8 @@ def frame(
     elif not loop.tail:
         declared.append("(void)taps;")
     declared += _rest(loop, weights)
-    statement = statement_text(dot_products(columns, loop, weights), mve_file(_VECTORS))
+    file = mve_file(_VECTORS, has_core_sums=True)
+    statement = statement_text(dot_products(columns, loop, weights), file)
     return "\n".join([*declared, statement])
 
 
