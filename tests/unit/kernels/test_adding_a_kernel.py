@@ -70,3 +70,13 @@ def test_the_search_of_an_order_finds_a_faster_one(example: dict[str, object]) -
     assert callable(block_cycles)
     assert isinstance(block, Repeat)
     assert block_cycles(better, timing) < block_cycles(block.body, timing)
+
+
+def test_its_vectors_are_scaled_on_a_condition(example: dict[str, object]) -> None:
+    assert (
+        example["scale"]
+        == """\
+if (shift < 0) {
+    total = vrshlq_n_s32(total, shift);
+}"""
+    )
