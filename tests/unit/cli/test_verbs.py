@@ -47,6 +47,12 @@ def test_inspect_shows_tensors_operators_and_cost(fw, digits_path: Path):
     assert "image: int8 1x8x8x1, scale" in fw("inspect", digits_path).out
 
 
+def test_inspect_tells_that_transposes_may_cancel(fw, digits_path: Path):
+    onnx_model = Path(__file__).parents[3] / "examples/03_pytorch/digits.onnx"
+    assert "Transposes that cancel" in fw("inspect", onnx_model).out
+    assert "Transposes that cancel" not in fw("inspect", digits_path).out
+
+
 def test_inspect_shows_what_is_unsupported_and_why(
     fw, tmp_path: Path, digits_path: Path
 ):
@@ -66,6 +72,7 @@ def test_inspect_shows_what_is_unsupported_and_why(
     assert failed.status == 2
     assert failed.json["error"]["code"] == "unsupported"
     assert failed.json["error"]["items"] == said.json["unsupported"]
+    assert "With --strict, inspect fails" in fw("inspect", model).out
     strict = fw("inspect", model, "--strict", "--json")
     assert strict.status == 2
     assert strict.json["error"]["code"] == "unsupported"

@@ -209,6 +209,14 @@ def warnings_about(values: np.ndarray, tensor: IoTensor) -> tuple[str, ...]:
     return make_batch({"x": values}, [tensor], "here").warnings
 
 
+def test_floats_for_an_input_of_integers_are_noted() -> None:
+    tensor = quantized_input("int8", 0.5, -3)
+    reals = np.linspace(-60, 60, 64, dtype=np.float32).reshape(1, 64)
+    (note,) = make_batch({"x": reals}, [tensor], "here").notes
+    assert note == "x: floats were quantized by the scale 0.5 and the zero point -3."
+    assert make_batch({"x": reals.astype(np.int8)}, [tensor], "here").notes == ()
+
+
 def test_saturated_values_are_counted() -> None:
     values = np.linspace(-100, 100, 64, dtype=np.float32).reshape(1, 64)
     (warning,) = warnings_about(values, quantized_input("int8", 0.5, 0))

@@ -216,6 +216,7 @@ def test_the_slowest_operator_is_open_and_arrows_lead_to_its_neighbors(
     opened: OpenPage,
 ):
     page = opened.page
+    assert page.evaluate("document.getElementById('graph').scrollTop") == 0
     shown = page.locator(".kernel:not([hidden]) h3")
     assert shown.all_text_contents() == ["conv2d 2"]
     page.locator(".node[aria-pressed=true]").focus()

@@ -16,6 +16,11 @@ from firmwright.flows.model.model_inspection import (
     inspect_model,
 )
 
+TRANSPOSES_NOTE = (
+    "These are the operators of the file. Transposes that cancel each other are\n"
+    "removed when it is compiled; profile lists the operators that run."
+)
+
 
 def run(args: argparse.Namespace) -> Outcome:
     inspection = inspect_model(args.model, model_overrides(args))
@@ -97,6 +102,8 @@ def format_summary(inspection: Inspection) -> str:
     parts = [format_pairs(head)]
     if rows:
         parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
+    if any(operator.kind == "transpose" for operator in inspection.operators):
+        parts.append(TRANSPOSES_NOTE)
     if inspection.unsupported:
         unsupported: list[tuple[str, str, str]] = []
         for item in inspection.unsupported:
@@ -106,6 +113,7 @@ def format_summary(inspection: Inspection) -> str:
         hint = UnsupportedError(inspection.unsupported).hint
         if hint:
             parts.append(format_pairs([("Try:", hint)]))
+        parts.append("With --strict, inspect fails if something is not supported.")
     return "\n\n".join(parts)
 
 

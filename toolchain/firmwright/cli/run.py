@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> Outcome:
         "outputs": kinds,
     }
     table = format_table(["output", "dtype", "shape", "values"], rows)
-    return Outcome(data, table, warnings=batch.warnings)
+    text = "\n\n".join(filter(None, [table, "\n".join(batch.notes)]))
+    return Outcome(data, text, warnings=batch.warnings)
 
 
 def batch_from_args(

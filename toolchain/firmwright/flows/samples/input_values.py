@@ -154,6 +154,18 @@ def _level_use(values: Array) -> LevelUse:
     return LevelUse(values.size, 0, int(values.min()), int(values.max()), None)
 
 
+def describe_quantizing(values: Array, tensor: IoTensor) -> tuple[str, ...]:
+    """Return a sentence if real values are quantized for an input of integers."""
+    quantization = tensor.type.quantization
+    is_real = values.dtype.kind == "f" and not tensor.type.dtype.is_float
+    if quantization is None or quantization.per_channel or not is_real:
+        return ()
+    return (
+        f"{tensor.name}: floats were quantized by the scale {quantization.scale:.6g} "
+        f"and the zero point {quantization.zero_point}.",
+    )
+
+
 def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str, ...]:
     """Return warnings about the values of an input over all samples."""
     known = [use for use in uses if use is not None]

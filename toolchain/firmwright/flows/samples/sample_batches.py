@@ -26,6 +26,7 @@ from firmwright.flows.samples.input_values import (
     HalfRounding,
     convert_values,
     describe_float_inputs,
+    describe_quantizing,
     describe_use,
     half_rounding,
 )
@@ -47,13 +48,15 @@ class SampleBatch:
     """Samples by tensor name.
 
     They are `stacked` by a leading axis, which may be the model's (`on_batch_axis`).
-    `warnings` tell how the values use the ranges of quantized inputs.
+    `notes` tell which values were quantized, `warnings` how they use the ranges of
+    quantized inputs.
     """
 
     samples: tuple[Tensors, ...]
     stacked: bool = True
     on_batch_axis: bool = False
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def generate_samples(
@@ -116,12 +119,15 @@ def make_batch(
     for tensor in tensors:
         _sample_count(found[tensor.name], tensor, where)
     warnings: list[str] = []
+    notes: list[str] = []
     converted = {}
     for tensor in tensors:
+        notes += describe_quantizing(found[tensor.name], tensor)
         values, use = convert_values(found[tensor.name], tensor, rounding, where)
         converted[tensor.name] = values
         warnings += describe_use(tensor, [use])
-    return replace(_split(converted, tensors, where), warnings=tuple(warnings))
+    batch = _split(converted, tensors, where)
+    return replace(batch, warnings=tuple(warnings), notes=tuple(notes))
 
 
 def with_float_warnings(batch: SampleBatch, compiled: Compilation) -> SampleBatch:

@@ -124,7 +124,8 @@ function setUpNetwork() {
 
   const heat = (node) => parseFloat(node.style.getPropertyValue("--part"));
   zoomTo(Math.min(1, Math.max(0.6, graph.clientWidth / size.width)));
-  select(nodes.reduce((best, node) => (heat(node) > heat(best) ? node : best)), { centered: true });
+  select(nodes.reduce((best, node) => (heat(node) > heat(best) ? node : best)));
+  graph.scrollTo(Math.max(0, (drawing.clientWidth - graph.clientWidth) / 2), 0); // at the inputs
 }
 
 if (graph) setUpNetwork();
