@@ -34,6 +34,7 @@ from tests.review.misra import (
     column_of_the_page,
     counted,
     deviations,
+    missing_models,
     unlisted,
 )
 
@@ -98,6 +99,14 @@ def version() -> str:
         ["cppcheck", "--version"], capture_output=True, text=True, check=True
     )
     return said.stdout.strip()
+
+
+def test_missing_models_are_named_with_their_source(tmp_path: Path) -> None:
+    (tmp_path / "kws_ref_model.tflite").touch()
+    said = missing_models(tmp_path)
+    assert "vww_96_int8" in said
+    assert "kws_ref_model" not in said
+    assert "examples/mlperf_tiny/fetch.py" in said
 
 
 def test_page_lists_exactly_the_findings() -> None:

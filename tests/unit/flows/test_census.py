@@ -53,11 +53,19 @@ def test_models_pass_and_fail_side_by_side(
     )
     data = json.loads(capsys.readouterr().out)
     entries = {entry["file"]: entry for entry in data["models"]}
-    assert data["counts"] == {"equal": 1, "unsupported": 1}
+    assert data["counts"] == {"equal": 1, "unreadable": 1}
     assert entries["sub/digits.tflite"]["operators"] == 10
     assert entries["sub/digits.tflite"]["reference"].startswith("LiteRT")
     assert "broken" in entries["broken.tflite"]["reason"]
     assert "sub/digits.tflite" in page.read_text()
+
+
+def test_a_corrupt_file_is_unreadable(tmp_path: Path) -> None:
+    file = tmp_path / "broken.tflite"
+    file.write_bytes(b"no model")
+    entry = census.examine_model(task(name="broken.tflite", path=str(file)))
+    assert entry.status is CensusStatus.UNREADABLE
+    assert entry.reason.count("broken.tflite") <= 1
 
 
 def test_a_hanging_model_ends_with_the_time_limit() -> None:
@@ -121,6 +129,7 @@ def test_a_model_beyond_the_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     [
         ([CensusStatus.EQUAL, CensusStatus.TOLERANCE], 0, ""),
         ([CensusStatus.EQUAL, CensusStatus.UNSUPPORTED], 2, "unsupported"),
+        ([CensusStatus.EQUAL, CensusStatus.UNREADABLE], 2, "bad_model"),
         ([CensusStatus.UNSUPPORTED, CensusStatus.TOO_LARGE], 1, "does_not_fit"),
         ([CensusStatus.UNSUPPORTED, CensusStatus.REFUSED], 1, "tool_failed"),
         ([CensusStatus.FAILED, CensusStatus.TOO_LARGE], 1, "tool_failed"),
@@ -146,7 +155,7 @@ def test_a_strict_census_fails_unless_every_model_is_verified(
     if code == "unsupported":
         item = {"op": "MODEL", "where": "unsupported.onnx", "why": "why"}
         assert said["error"]["items"] == [item]
-        assert "1 of 2 models are not supported, first" in said["error"]["what"]
+        assert "1 of 2 models is not supported, first" in said["error"]["what"]
     expected = exit_code if code in ("mismatch", "internal") else 0
     assert main(words) == expected
 

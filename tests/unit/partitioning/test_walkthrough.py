@@ -234,8 +234,13 @@ def test_every_pattern_runs_over_the_cases_of_its_operators(
     capfd: pytest.CaptureFixture[str],
 ):
     assert main(["backend", "test", "npu1", "--samples", "3", "--json"]) == 0
-    (result,) = json.loads(capfd.readouterr().out)["patterns"]
+    said = json.loads(capfd.readouterr().out)
+    (result,) = said["patterns"]
     assert result["differing"] == []
+    is_low = 2 * len(result["taken"]) < result["cases"]
+    assert [f"of the {result['cases']} cases" in text for text in said["warnings"]] == (
+        [True] if is_low else []
+    )
     assert "fully_connected long_int8" in result["taken"]
     assert "fully_connected long_float32" in result["rejected"]
     assert len(result["taken"]) + len(result["rejected"]) == result["cases"]

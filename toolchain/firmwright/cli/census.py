@@ -9,6 +9,7 @@ from firmwright.base.errors import (
     FirmwrightError,
     InternalError,
     MismatchError,
+    ModelError,
     ReferenceRefusalError,
     ToolFailedError,
     UnsupportedError,
@@ -88,6 +89,7 @@ _UNVERIFIED: Mapping[CensusStatus, type[FirmwrightError]] = {
     CensusStatus.FAILED: ToolFailedError,
     CensusStatus.REFUSED: ReferenceRefusalError,
     CensusStatus.TOO_LARGE: DoesNotFitError,
+    CensusStatus.UNREADABLE: ModelError,
 }
 """The errors of models that are not compared, in the order of their precedence."""
 
@@ -107,7 +109,8 @@ def _find_unverified(
             items.append(UnsupportedItem("MODEL", entry.file, entry.reason))
     if not items:
         return None
-    what = f"{len(items)} of {len(entries)} models are not supported"
+    verb = "is" if len(items) == 1 else "are"
+    what = f"{len(items)} of {len(entries)} models {verb} not supported"
     what += f", first {items[0].where}."
     return UnsupportedError(items, where=folder, what=what)
 

@@ -14,6 +14,7 @@ class CensusStatus(StrEnum):
     EQUAL = "equal"
     TOLERANCE = "tolerance"
     DIFFERS = "differs"
+    UNREADABLE = "unreadable"
     UNSUPPORTED = "unsupported"
     REFUSED = "refused"
     TOO_LARGE = "too-large"
@@ -25,6 +26,7 @@ STATUS_LABELS = {
     CensusStatus.EQUAL: "bit-exact",
     CensusStatus.TOLERANCE: "within the tolerance",
     CensusStatus.DIFFERS: "differs from its reference",
+    CensusStatus.UNREADABLE: "unreadable",
     CensusStatus.UNSUPPORTED: "not supported",
     CensusStatus.REFUSED: "refused by its reference",
     CensusStatus.TOO_LARGE: "does not fit the board",

@@ -121,6 +121,7 @@ def examine_model(task: CensusTask) -> CensusEntry:
 
 
 _RETRIED_WITH_TFLM = (
+    CensusStatus.UNREADABLE,
     CensusStatus.UNSUPPORTED,
     CensusStatus.REFUSED,
     CensusStatus.FAILED,
@@ -154,7 +155,7 @@ def _reasons(error: UnsupportedError) -> str:
 def _status_of(error: FirmwrightError) -> CensusStatus:
     match error:
         case ModelError():
-            return CensusStatus.UNSUPPORTED
+            return CensusStatus.UNREADABLE
         case DoesNotFitError():
             return CensusStatus.TOO_LARGE
         case ReferenceRefusalError():
