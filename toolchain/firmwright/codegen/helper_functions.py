@@ -31,7 +31,7 @@ FEATURE_TESTS: Mapping[str, str] = {
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
     "rvv": "defined(__riscv_v_intrinsic)",
-    "xtensa": "defined(__XTENSA_CALL0_ABI__)",
+    "xtensa": "defined(__XTENSA_CALL0_ABI__) && !defined(__clang__)",
 }
 """Preprocessor condition for each CPU feature in an intrinsic's `requires`."""
 
