@@ -61,9 +61,10 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     chosen = _chosen(assembly)
     text += [f"{value.place.dtype.c_type} {value.name};" for value in chosen]
     text += ["__asm__ volatile(", *lines.lines]
-    outputs = _outputs(program, loops, locals_)
+    outputs = _outputs(program, locals_)
     if not file.marks_early_results:
         outputs = [output.replace("&", "") for output in outputs]
+    outputs += _counters(loops)
     outputs += [f'[{value.name}] "=&r"({value.name})' for value in chosen]
     text += _wrap("    : ", outputs)
     text += _wrap("    : ", _inputs(program, loops))
@@ -170,9 +171,7 @@ def _count_name(loop: CountedLoop) -> str:
     return f"all_{loop.counter}"
 
 
-def _outputs(
-    program: Program, loops: Sequence[CountedLoop], locals_: Sequence[Pointer]
-) -> list[str]:
+def _outputs(program: Program, locals_: Sequence[Pointer]) -> list[str]:
     written = program.written
     outputs = []
     for value in program.registers:
@@ -185,6 +184,11 @@ def _outputs(
     for pointer, access in changed:
         kind = CONSTRAINTS[_base(program, pointer)]
         outputs.append(f'[{pointer.name}] "{access}&{kind}"({pointer.name})')
+    return outputs
+
+
+def _counters(loops: Sequence[CountedLoop]) -> list[str]:
+    outputs = []
     for loop in loops:
         access = "=" if loop.has_own_counter else "+"
         outputs.append(f'[{loop.counter}] "{access}&r"({loop.counter})')
