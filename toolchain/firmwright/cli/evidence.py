@@ -46,7 +46,11 @@ def _error(
     """Return the error if a statement differs, or with --strict is not confirmed."""
     differing = sum(finding.verdict is Verdict.DIFFERS for finding in findings)
     if differing:
-        subject = "1 statement differs" if differing == 1 else f"{differing} differ"
+        subject = (
+            "1 statement differs"
+            if differing == 1
+            else f"{differing} statements differ"
+        )
         what = f"{subject} from what this computer made."
         hint = "ask the sender for the model, the board's files, and a new file."
         return MismatchError(what, where=args.file, hint=hint)
