@@ -6,6 +6,7 @@ of int32: channels 0, 4, 8, 12, then those starting at 2, 1 and 3. With the four
 all eight registers are taken, so both products of a second tap load its weights.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firmwright.base.dtypes import INT8, INT32
@@ -50,6 +51,14 @@ class VisibleTaps:
 
 
 @dataclass(frozen=True, slots=True)
+class _Tap:
+    """How far weights advance after a tap, and the distance of the next values."""
+
+    weights: int = CHANNELS
+    distance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Kernel:
     """The operands of a program under construction."""
 
@@ -58,35 +67,47 @@ class _Kernel:
     w: Pointer
     sums: tuple[Value, ...]
 
-    def first(self, weights: int) -> tuple[Value, Value]:
-        """Return the products of the first tap of a pair, of even and odd channels.
-
-        The pointer to weights advances.
-        """
+    def _values(self, tap: _Tap) -> Value:
         values = self.k(_LOAD, self.x[0])
-        taps = self.k(_LOAD, self.w.next(weights))
-        return self.k(vmullbq_int_s8, values, taps), self.k(
-            vmulltq_int_s8, values, taps
-        )
+        if tap.distance:
+            self.k.move(self.x, self.x, tap.distance)
+        return values
 
-    def second(self, pair: tuple[Value, Value], weights: int) -> tuple[Value, Value]:
-        """Return the sums of products of both taps of a pair."""
-        k, (even, odd) = self.k, pair
-        values = k(_LOAD, self.x[0])
-        product = k(vmulltq_int_s8, values, k(_LOAD, self.w[0]))
+    def two_taps(self, first: _Tap, second: _Tap) -> None:
+        """Add the products of two taps to the sums.
+
+        Those of odd channels are widened while those of even ones are computed, and
+        halves before they are added, so that few instructions wait for another.
+        """
+        k = self.k
+        taps = k(_LOAD, self.w.next(first.weights))
+        values = self._values(first)
+        even = k(vmullbq_int_s8, values, taps)
+        others = self._values(second)
+        odd = k(vmulltq_int_s8, values, taps)
+        product = k(vmulltq_int_s8, others, k(_LOAD, self.w[0]))
         odd = k(vaddq_s16, odd, product)
-        product = k(vmullbq_int_s8, values, k(_LOAD, self.w.next(weights)))
-        return k(vaddq_s16, even, product), odd
+        product = k(vmullbq_int_s8, others, k(_LOAD, self.w.next(second.weights)))
+        upper_odd = k(vmovltq_s16, odd)
+        even = k(vaddq_s16, even, product)
+        lower_odd = k(vmovlbq_s16, odd)
+        lower, upper = k(vmovlbq_s16, even), k(vmovltq_s16, even)
+        self._add((lower, upper, lower_odd, upper_odd))
 
-    def widen(self, pair: tuple[Value, Value]) -> None:
-        """Add a pair to the sums."""
-        for number, products in enumerate(pair):
-            lower = self.k(vmovlbq_s16, products)
-            upper = self.k(vmovltq_s16, products)
-            for total, part in zip(
-                self.sums[2 * number :], (lower, upper), strict=False
-            ):
-                self.k(vaddq_s32, total, part, into=total)
+    def one_tap(self, tap: _Tap) -> None:
+        """Add the products of one tap to the sums."""
+        k = self.k
+        taps = k(_LOAD, self.w.next(tap.weights))
+        values = self._values(tap)
+        odd = k(vmulltq_int_s8, values, taps)
+        even = k(vmullbq_int_s8, values, taps)
+        lower_odd, upper_odd = k(vmovlbq_s16, odd), k(vmovltq_s16, odd)
+        lower, upper = k(vmovlbq_s16, even), k(vmovltq_s16, even)
+        self._add((lower, upper, lower_odd, upper_odd))
+
+    def _add(self, parts: Sequence[Value]) -> None:
+        for total, part in zip(self.sums, parts, strict=True):
+            self.k(vaddq_s32, total, part, into=total)
 
 
 def _begin(name: str) -> _Kernel:
@@ -102,16 +123,16 @@ def depthwise_taps(taps: VisibleTaps) -> Program:
     Values advance by `column`, at the end of a row by `row`.
     """
     o = _begin(taps.name)
-    pair: tuple[Value, Value] | None = None
+    each: list[_Tap] = []
     for tap in range(taps.count):
         ends_row = (tap + 1) % taps.columns == 0
         weights = CHANNELS + (taps.unused if ends_row else 0)
-        pair = o.second(pair, weights) if pair else o.first(weights)
-        if tap + 1 < taps.count:
-            o.k.move(o.x, o.x, "row" if ends_row else "column")
-        if tap % 2 or tap + 1 == taps.count:
-            o.widen(pair)
-            pair = None
+        distance = "row" if ends_row else "column"
+        each.append(_Tap(weights, distance if tap + 1 < taps.count else ""))
+    for first, second in zip(each[0::2], each[1::2], strict=False):
+        o.two_taps(first, second)
+    if taps.count % 2:
+        o.one_tap(each[-1])
     return o.k.build()
 
 
@@ -123,8 +144,7 @@ def depthwise_taps_in_turn(taps: VisibleTaps) -> Program:
         o.k(_LOAD_BIASES, bias[4 * number], into=total)
     with o.k.counted_loop("i", "i", str(taps.rows)):
         with o.k.counted_loop("j", "j", str(taps.columns)):
-            o.widen(o.first(CHANNELS))
-            o.k.move(o.x, o.x, "x_column")
+            o.one_tap(_Tap(distance="x_column"))
         o.k.move(o.x, o.x, f"x_row - {taps.columns} * x_column")
         if taps.unused:
             o.k.move(o.w, o.w, str(taps.unused))

@@ -152,10 +152,14 @@ class _Kernel:
         """Multiply a vector of each column by those of all weight rows.
 
         Columns advance, or have their vector at an index. If it `starts`, products set
-        the sums. A predicate may limit the columns.
+        the sums. A predicate may limit the columns. It is in force until the last of
+        them is loaded; without one, a column is loaded where its first product needs
+        it, as a Cortex-M55 loads a vector while it multiplies others.
         """
-        loaded = [self._column(column, at, inside) for column in self.columns]
-        count = len(loaded)
+        loaded: list[Value] = []
+        if inside:
+            loaded = [self._column(column, at, inside) for column in self.columns]
+        count = len(self.columns)
         for row in range(_SUMS // count):
             if self.weights is not Weights.INT4:
                 weights = self.k(self.rows.load_weights, self._next(self.w))
@@ -164,7 +168,10 @@ class _Kernel:
                 weights = self.k(vshlq_n_s8, both, 4)
             else:
                 weights = both
-            for place, column in enumerate(loaded):
+            for place, pointer in enumerate(self.columns):
+                if place == len(loaded):
+                    loaded.append(self._column(pointer, at, inside))
+                column = loaded[place]
                 total = self.sums[_SUMS // count * place + row]
                 if starts:
                     self.k(self.rows.multiply, column, weights, into=total)
