@@ -70,7 +70,6 @@ REASONS = {
     "needs a debugger's server": r"--address localhost",
     "waits for the runner": r"--serve",
     "serves until it is interrupted": r"firmwright studio",
-    "needs TensorFlow": r"import tensorflow",
     "needs PyTorch": r"torch\.",
     "needs a cluster": r"dask|--scheduler",
     "needs Zephyr's west": r"^west ",

@@ -14,10 +14,10 @@ from firmwright.base.dtypes import Array
 from firmwright.kernels.isa.instruction import (
     Immediate,
     Instr,
+    InstrOperand,
     Memory,
-    Operand,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 from tests.unit.kernels.cores import Core
 from tests.unit.kernels.layout import VECTOR_BYTES, layout_of
@@ -52,7 +52,7 @@ class CTrial(Trial):
     def function(self, core: Core, name: str) -> str:
         lines = []
         for operand, first in self.places():
-            if isinstance(operand.place, Register):
+            if isinstance(operand.place, RegisterPlace):
                 lines += _declared(core, operand.name, operand.place, first)
         if self._lanes_of_length:
             lines.append(f"{_LENGTH} %= {self._lanes_of_length + 1};")
@@ -63,11 +63,11 @@ class CTrial(Trial):
         elif target.name in self.instr.updated:
             lines.append(f"{target.name} = {self.text};")
         else:
-            assert isinstance(target.place, Register)
+            assert isinstance(target.place, RegisterPlace)
             kind = c_type(core, target.place)
             lines.append(f"{kind} {target.name} = {self.text};")
         for result, first in results:
-            if isinstance(result.place, Register):
+            if isinstance(result.place, RegisterPlace):
                 length = _LENGTH if self._lanes_of_length else result.place.lanes
                 lines.append(_stored(core, result.name, result.place, first, length))
         body = "\n".join(f"    {line}" for line in lines)
@@ -80,25 +80,25 @@ class CTrial(Trial):
             return 0
         counts = []
         for operand in (*self.instr.operands, *self.instr.results):
-            if isinstance(operand.place, Register):
+            if isinstance(operand.place, RegisterPlace):
                 counts.append(operand.place.lanes)
         return max(counts)
 
-    def _lanes(self, place: Register, first: int) -> list[Array]:
+    def _lanes(self, place: RegisterPlace, first: int) -> list[Array]:
         lanes = super()._lanes(place, first)
         length = [at for operand, at in self.places() if operand.name == _LENGTH]
         if first not in length:
             return lanes
         return [lane % np.uint32(self._lanes_of_length + 1) for lane in lanes]
 
-    def _write(self, result: Operand, lanes: list[Array], data: Array) -> None:
+    def _write(self, result: InstrOperand, lanes: list[Array], data: Array) -> None:
         super()._write(result, lanes, data)
-        if not (self._lanes_of_length and isinstance(result.place, Register)):
+        if not (self._lanes_of_length and isinstance(result.place, RegisterPlace)):
             return
         (length,) = [
             self._lanes(operand.place, at)[0]
             for operand, at in self.places()
-            if operand.name == _LENGTH and isinstance(operand.place, Register)
+            if operand.name == _LENGTH and isinstance(operand.place, RegisterPlace)
         ]
         size = result.place.dtype.size_bytes
         for lane in range(result.place.lanes):
@@ -114,7 +114,7 @@ def c_trials_of(instr: Instr, core: Core) -> list[CTrial]:
     return [CTrial(layout, instr, names, given, None) for given in immediates_of(instr)]
 
 
-def c_type(core: Core, place: Register) -> str:
+def c_type(core: Core, place: RegisterPlace) -> str:
     dtype = place.dtype
     if place.kind is RegisterClass.PREDICATE:
         return "mve_pred16_t"
@@ -125,11 +125,11 @@ def c_type(core: Core, place: Register) -> str:
     return f"{dtype.name}x{place.lanes}_t"
 
 
-def _group(place: Register) -> str:
+def _group(place: RegisterPlace) -> str:
     return _GROUPS[place.lanes * place.dtype.bits]
 
 
-def _declared(core: Core, name: str, place: Register, first: int) -> list[str]:
+def _declared(core: Core, name: str, place: RegisterPlace, first: int) -> list[str]:
     kind = c_type(core, place)
     if place.kind is RegisterClass.PREDICATE:
         bits = 8 * VECTOR_BYTES // place.lanes
@@ -145,7 +145,7 @@ def _declared(core: Core, name: str, place: Register, first: int) -> list[str]:
 
 
 def _stored(
-    core: Core, name: str, place: Register, first: int, length: str | int
+    core: Core, name: str, place: RegisterPlace, first: int, length: str | int
 ) -> str:
     if place.kind is RegisterClass.VECTOR and core.has_vector_groups:
         dtype = place.dtype

@@ -17,7 +17,12 @@ from itertools import product
 import numpy as np
 
 from firmwright.base.dtypes import BOOL, Array, DType
-from firmwright.kernels.isa.instruction import Immediate, Memory, Operand, Register
+from firmwright.kernels.isa.instruction import (
+    Immediate,
+    InstrOperand,
+    Memory,
+    RegisterPlace,
+)
 
 INT_PLACES, FLOAT_PLACES = 8, 3
 AREA_BYTES = 64
@@ -78,7 +83,7 @@ class Layout:
         indexes = [make_indexes(rng, kind).view(np.uint8) for kind in INDEX_KINDS]
         return np.hstack([data, *indexes])
 
-    def place(self, operand: Operand, ints: int, floats: int) -> int:
+    def place(self, operand: InstrOperand, ints: int, floats: int) -> int:
         """Return where an operand begins, after some ints and floats."""
         is_float = lane_type(operand).is_float
         is_long = size_bytes(operand) > self.place_bytes
@@ -113,19 +118,19 @@ def _floats(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
     return np.where(rng.random(shape) < 0.5, scaled, floats).astype(np.float32)
 
 
-def lane_type(operand: Operand) -> DType:
+def lane_type(operand: InstrOperand) -> DType:
     assert not isinstance(operand.place, Immediate)
     return operand.place.dtype
 
 
-def size_bytes(operand: Operand) -> int:
+def size_bytes(operand: InstrOperand) -> int:
     """Return the size of an operand or result; that of a predicate is a word."""
     place = operand.place
     if isinstance(place, Memory):
         return AREA_BYTES if place.index else place.size_bytes
     if lane_type(operand) is BOOL:
         return 4
-    count = place.lanes if isinstance(place, Register) else 1
+    count = place.lanes if isinstance(place, RegisterPlace) else 1
     return count * lane_type(operand).size_bytes
 
 

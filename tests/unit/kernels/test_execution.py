@@ -25,7 +25,8 @@ from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa.dsp import smlad
 from firmwright.kernels.isa.thumb2 import ldr, store_word
-from firmwright.kernels.program import Distance, Loop, Program, ProgramBuilder
+from firmwright.kernels.program import Distance, Loop, Program
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     ACCUMULATORS,
     sums_of_products,

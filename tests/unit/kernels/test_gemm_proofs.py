@@ -28,7 +28,7 @@ from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa.dsp import smlad
 from firmwright.kernels.isa.instruction import InstructionSet, Int, Word
 from firmwright.kernels.isa.lanes import high, low, wrap_sum
-from firmwright.kernels.program import Address, Program, Step, Value
+from firmwright.kernels.program import Address, Program, Step, VirtualRegister
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from tests.unit.kernels.gemm_claims import PACKINGS, gemm_claim
@@ -199,8 +199,14 @@ def test_a_wrong_accumulator_is_found() -> None:
     exchanged = {one: two, two: one}
 
     def exchanging(step: Step) -> Step:
-        def other(given: Value | Address | int) -> Value | Address | int:
-            return exchanged.get(given, given) if isinstance(given, Value) else given
+        def other(
+            given: VirtualRegister | Address | int,
+        ) -> VirtualRegister | Address | int:
+            return (
+                exchanged.get(given, given)
+                if isinstance(given, VirtualRegister)
+                else given
+            )
 
         operands = tuple(map(other, step.operands))
         results = tuple(map(other, step.results))

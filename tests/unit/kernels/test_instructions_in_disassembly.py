@@ -15,11 +15,11 @@ from firmwright.ir import tir
 from firmwright.ir.tir.traversal import walk
 from firmwright.kernels.isa.instruction import (
     Instr,
+    InstrOperand,
     InstructionSet,
     Memory,
-    Operand,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 from firmwright.kernels.isa.thumb2 import mul
 from firmwright.targets.disassembly import Instruction, Registers, read_disassembly
@@ -47,12 +47,15 @@ def read(trial: Trial, is_arm: bool) -> list[Instruction]:
     return [instruction for _, instruction in found]
 
 
-def registers_of(trial: Trial, operands: Sequence[Operand]) -> Registers:
+def registers_of(trial: Trial, operands: Sequence[InstrOperand]) -> Registers:
     """Return registers except the predicate of Helium, which timing does not track."""
     names: set[str] = set()
     for operand in operands:
         place = operand.place
-        if isinstance(place, Register) and place.kind is not RegisterClass.PREDICATE:
+        if (
+            isinstance(place, RegisterPlace)
+            and place.kind is not RegisterClass.PREDICATE
+        ):
             names |= set(members(trial.registers[operand.name]))
     return frozenset(names)
 

@@ -24,7 +24,8 @@ from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa.vfp import VLDMIA_INTS, vmov_to_core
 from firmwright.kernels.portable import portable_text
-from firmwright.kernels.program import Program, ProgramBuilder, instruction_count
+from firmwright.kernels.program import Program, instruction_count
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import FPU_THUMB2_FILE
 from firmwright.schedules.cortex_m_dsp.int4_microkernels import (
     INTRINSIC_MAKERS,

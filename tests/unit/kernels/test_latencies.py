@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.targets.core_timing import core_timings
 from firmwright.targets.cycle_model import repeated_cycles
 from tests.unit.kernels.cores import CORES
@@ -75,7 +75,7 @@ def chains_of(trial: Trial) -> Iterator[Chain]:
     is_single = not (instr.is_sequence or instr.is_predicated)
     places = {part.name: part.place for part in (*instr.results, *instr.operands)}
     has_unknown = any(
-        isinstance(place, Register)
+        isinstance(place, RegisterPlace)
         and (place.kind not in REGISTERS or "-" in trial.registers[name])
         for name, place in places.items()
     )
@@ -83,7 +83,7 @@ def chains_of(trial: Trial) -> Iterator[Chain]:
     is_multiple = memory is not None and len(instr.results) > 1
     if not is_single or has_unknown or is_multiple:
         return
-    kinds = {n: p.kind for n, p in places.items() if isinstance(p, Register)}
+    kinds = {n: p.kind for n, p in places.items() if isinstance(p, RegisterPlace)}
     if trial.address is not None and memory is not None:
         kinds["base"] = RegisterClass.CORE
         if trial.address.index and not memory.index:

@@ -19,8 +19,8 @@ from firmwright.kernels.isa.instruction import (
     LowInt,
     Memory,
     Predicate16,
-    Register,
     RegisterClass,
+    RegisterPlace,
     Word,
 )
 from firmwright.kernels.isa.lanes import wrap_difference, wrap_sum
@@ -29,7 +29,7 @@ from tests.unit.kernels.cores import CORES
 from tests.unit.kernels.machine import wrong_instructions
 
 pytestmark = pytest.mark.qemu("arm")
-Ints8 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT32, 8)]
+Ints8 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, INT32, 8)]
 BytesInMemory = Annotated[Lanes, Memory(INT8, 16, range(1))]
 Byte = Annotated[Lanes, Memory(UINT8, 1, range(-255, 4096), advances=range(256))]
 ThreeWords = Annotated[

@@ -14,15 +14,9 @@ from firmwright.kernels.assembly_text import AssemblyText
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa import thumb2
-from firmwright.kernels.isa.instruction import Register, RegisterClass
-from firmwright.kernels.program import (
-    Address,
-    Loop,
-    Program,
-    ProgramBuilder,
-    Step,
-    Value,
-)
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.program import Address, Loop, Program, Step, VirtualRegister
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import (
     CLANG_THUMB2_FILE,
     RV32_FILE,
@@ -109,7 +103,7 @@ def scaled() -> Program:
     k = ProgramBuilder("scaled")
     w, start = k.pointer("w", INT32), k.pointer("start", INT32)
     total = k.register("c0", INT32)
-    factor = k.local("factor", Register(RegisterClass.CORE, INT32))
+    factor = k.local("factor", RegisterPlace(RegisterClass.CORE, INT32))
     k(thumb2.ldr, start[0], into=factor)
     k(thumb2.ldr, start[1], into=total)
     with k.loop("steps", 1) as i:
@@ -145,7 +139,7 @@ def executed_steps(program: Program) -> Iterator[Step | Loop]:
 def holders(given: object) -> Iterator[Holder]:
     if isinstance(given, Address):
         yield given.pointer
-    elif isinstance(given, Value) and not given.is_operand:
+    elif isinstance(given, VirtualRegister) and not given.is_operand:
         yield given
 
 
@@ -176,7 +170,7 @@ def test_registers_hold_what_is_read(program: Program, file: RegisterFile) -> No
                 read(holder)
         for given in step.results:
             for holder in holders(given):
-                if isinstance(holder, Value):
+                if isinstance(holder, VirtualRegister):
                     held[assigned.registers[holder]] = holder
 
 

@@ -18,7 +18,8 @@ from firmwright.kernels.dsp.gemm import (
 )
 from firmwright.kernels.isa.dsp import smlad, sxtb16
 from firmwright.kernels.isa.thumb2 import ldr, ldrd
-from firmwright.kernels.program import Program, ProgramBuilder, Repeat, Step
+from firmwright.kernels.program import Program, Repeat, Step
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import CLANG_THUMB2_FILE, THUMB2_FILE
 from firmwright.kernels.registers import assign_registers
 from firmwright.kernels.scheduling import block_cycles, depends, find_order

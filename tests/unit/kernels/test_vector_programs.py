@@ -18,7 +18,7 @@ from firmwright.kernels.elementwise import (
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.execution import run_program
 from firmwright.kernels.isa.c_numbers import less
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
@@ -27,7 +27,7 @@ from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
 
 CASES = 32
-WORDS = Register(RegisterClass.VECTOR, INT32, 4)
+WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
 
 
 def drawn_elements(rng: np.random.Generator, dtype: DType, count: int) -> Array:

@@ -20,10 +20,10 @@ from firmwright.kernels.isa.instruction import (
     AddressText,
     Immediate,
     Instr,
+    InstrOperand,
     Memory,
-    Operand,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 from tests.unit.kernels.cores import Core
 from tests.unit.kernels.layout import (
@@ -73,7 +73,7 @@ class Trial:
         text = self.instr.asm.format(**names)
         return f"vpst\n\t{text}" if self.instr.is_predicated else text
 
-    def places(self) -> Iterator[tuple[Operand, int]]:
+    def places(self) -> Iterator[tuple[InstrOperand, int]]:
         """Yield the operands that are not in the text, and where they begin.
 
         Memory that is written has no place among the operands.
@@ -91,20 +91,20 @@ class Trial:
                 yield operand, self.layout.index_place(*kind)
                 continue
             yield operand, self.layout.place(operand, ints, floats)
-            if isinstance(place, Register):
+            if isinstance(place, RegisterPlace):
                 ints += not lane_type(operand).is_float
                 floats += lane_type(operand).is_float
         assert ints <= INT_PLACES
         assert floats <= FLOAT_PLACES
 
-    def result_places(self) -> Iterator[tuple[Operand, int]]:
+    def result_places(self) -> Iterator[tuple[InstrOperand, int]]:
         first = 0
         for result in self.instr.results:
             yield result, first
             first += self._room(result)
 
     @staticmethod
-    def _room(result: Operand) -> int:
+    def _room(result: InstrOperand) -> int:
         size = -(-size_bytes(result) // 4) * 4
         return size + GUARD_BYTES * isinstance(result.place, Memory)
 
@@ -127,7 +127,7 @@ class Trial:
                 given.append(self._lanes(place, places[operand.name]))
         return given
 
-    def _lanes(self, place: Register, first: int) -> list[Array]:
+    def _lanes(self, place: RegisterPlace, first: int) -> list[Array]:
         """Return the lanes of a register; those of a predicate are signs of numbers."""
         if place.dtype is BOOL:
             bits = VECTOR_BYTES * 8 // place.lanes
@@ -159,7 +159,7 @@ class Trial:
         """Return the distance of each element from the address."""
         places = {operand.name: (operand, at) for operand, at in self.places()}
         operand, at = places[memory.index]
-        assert isinstance(operand.place, Register)
+        assert isinstance(operand.place, RegisterPlace)
         lanes = self._lanes(operand.place, at)
         return [lane.astype(np.int64) << memory.shifts[0] for lane in lanes]
 
@@ -177,7 +177,7 @@ class Trial:
             data[:, -4:] = base.astype(np.int32).view(np.uint8).reshape(CASES, 4)
         return data
 
-    def _write(self, result: Operand, lanes: Sequence[Array], data: Array) -> None:
+    def _write(self, result: InstrOperand, lanes: Sequence[Array], data: Array) -> None:
         """Write the lanes of a result to the begin of `data`."""
         place, kind = result.place, lane_type(result)
         if kind is BOOL:
@@ -263,9 +263,9 @@ class Trial:
         return [part for line in lines for part in line.split("\n\t") if part]
 
     def _access(
-        self, core: Core, operand: Operand, first: int, *, is_store: bool = False
+        self, core: Core, operand: InstrOperand, first: int, *, is_store: bool = False
     ) -> str:
-        if not isinstance(operand.place, Register):
+        if not isinstance(operand.place, RegisterPlace):
             return ""
         access = core.classes[operand.place.kind]
         pointer = core.results if is_store else core.operands
@@ -386,19 +386,21 @@ def _addresses(memory: Memory | None) -> list[AddressText | None]:
     ]
 
 
-def _needed_registers(instr: Instr) -> dict[str, Register]:
+def _needed_registers(instr: Instr) -> dict[str, RegisterPlace]:
     needs = {}
     for operand in (*instr.results, *instr.operands):
-        if isinstance(operand.place, Register):
+        if isinstance(operand.place, RegisterPlace):
             needs[operand.name] = operand.place
     if instr.memory is not None:
-        needs["base"] = Register(instr.memory.base, UINT32)
+        needs["base"] = RegisterPlace(instr.memory.base, UINT32)
         if instr.memory.form is AddressForm.INDEX:
             needs["index"] = needs["base"]
     return needs
 
 
-def _registers(needs: Mapping[str, Register], core: Core, turn: int) -> dict[str, str]:
+def _registers(
+    needs: Mapping[str, RegisterPlace], core: Core, turn: int
+) -> dict[str, str]:
     used: dict[str, str] = {}
     for at, (name, place) in enumerate(needs.items()):
         if place.kind is RegisterClass.FLOAT and place.lanes > 1:

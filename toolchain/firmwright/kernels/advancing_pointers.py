@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import InternalError
-from firmwright.kernels.program import Address, Argument, Index, Loop, Pointer, Step
+from firmwright.kernels.program import (
+    Address,
+    Argument,
+    Index,
+    Loop,
+    PointerOperand,
+    Step,
+)
 
 
 def advance_pointers(loop: Loop) -> tuple[Step, ...]:
@@ -13,7 +20,7 @@ def advance_pointers(loop: Loop) -> tuple[Step, ...]:
     An access without an offset advances its pointer to the element of the next access,
     or to the next repetition.
     """
-    following: dict[Pointer, list[Index]] = {}
+    following: dict[PointerOperand, list[Index]] = {}
     for address in _read_addresses(loop.body):
         following.setdefault(address.pointer, []).append(address.index)
     for pointer, elements in loop.pointers().items():

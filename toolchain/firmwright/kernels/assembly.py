@@ -27,7 +27,7 @@ from firmwright.kernels.program import (
     Program,
     Repeat,
     Step,
-    Value,
+    VirtualRegister,
     instruction_count,
     steps,
 )
@@ -210,7 +210,7 @@ def _input_variables(text: AssemblyText) -> Iterator[str]:
         if text.has_variables:
             fixed = f'FIXED_REGISTER("{register}")'
         kind, value = "const void *", holder.name
-        if isinstance(holder, Value):
+        if isinstance(holder, VirtualRegister):
             value = text.limit_text()
             kind = kind if text.loop and text.loop.until else "int32_t "
         elif holder.access != "r":
@@ -301,7 +301,7 @@ def _operands(text: AssemblyText) -> tuple[list[str], list[str]]:
     moved |= {*loop.pointers()} if loop else set()
     for holder in text.inputs:
         place = f"[{text.operand_name(holder)}]"
-        is_counter = isinstance(holder, Value) and loop and not loop.until
+        is_counter = isinstance(holder, VirtualRegister) and loop and not loop.until
         if holder in moved or is_counter or text.is_shared(holder):
             outputs.append(f'{place} "+r"({text.variable(holder)})')
         else:

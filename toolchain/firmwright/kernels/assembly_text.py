@@ -15,10 +15,10 @@ from firmwright.kernels.program import (
     Loop,
     Program,
     Step,
-    Value,
+    VirtualRegister,
     steps,
 )
-from firmwright.kernels.register_files import Placement, RegisterFile
+from firmwright.kernels.register_files import RegisterFile, RegisterPlacement
 from firmwright.kernels.registers import Assignment, Holder, assign_registers
 
 GROUP_PARAMETER = "group"
@@ -43,7 +43,7 @@ class AssemblyText:
 
     @property
     def has_variables(self) -> bool:
-        return self.file.placement is Placement.VARIABLES
+        return self.file.placement is RegisterPlacement.VARIABLES
 
     @property
     def has_limit_in_memory(self) -> bool:
@@ -95,7 +95,7 @@ class AssemblyText:
     def variable(self, holder: Holder) -> str:
         """Return the C variable of an input."""
         register = self.assigned.registers.get(holder)
-        if isinstance(holder, Value) or register is None:
+        if isinstance(holder, VirtualRegister) or register is None:
             return holder.name
         return self.file.variables.get(register, register)
 
@@ -113,7 +113,7 @@ class AssemblyText:
         """Return the register of a holder in assembly."""
         register = self.assigned.registers.get(holder)
         if register is None:
-            place = holder.place if isinstance(holder, Value) else None
+            place = holder.place if isinstance(holder, VirtualRegister) else None
             is_vector = place is not None and place.kind is RegisterClass.VECTOR
             return f"%{'q' * is_vector}[{holder.name}]"
         return self._register(register)
@@ -137,11 +137,11 @@ class AssemblyText:
 
     def _argument(self, given: Argument, memory: Memory | None) -> str:
         match given:
-            case Value() if given in self.repeated_groups:
+            case VirtualRegister() if given in self.repeated_groups:
                 return f'" #{GROUP_PARAMETER} "'
-            case Value() if given.is_group:
+            case VirtualRegister() if given.is_group:
                 return self.group_text(given)
-            case Value():
+            case VirtualRegister():
                 return self.name(given)
             case Lane():
                 return self._lane(given)
@@ -167,13 +167,13 @@ class AssemblyText:
             raise InternalError(f"{self.program.name} cannot repeat {names[0]}")
         return 's" #i "'
 
-    def group_text(self, group: Value) -> str:
+    def group_text(self, group: VirtualRegister) -> str:
         """Return the registers of a group, which may be one."""
         names = self.assigned.groups.get(group) or (self.assigned.registers[group],)
         return "-".join(dict.fromkeys((names[0], names[-1])))
 
     @cached_property
-    def repeated_groups(self) -> set[Value]:
+    def repeated_groups(self) -> set[VirtualRegister]:
         """The groups with a register for each repetition, of a number in the macro."""
         operands = (item for step in steps(self.program.body) for item in step.operands)
         return {item.group for item in operands if _is_repeated(item)}

@@ -26,16 +26,18 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.ir.tir.traversal import walk
 from firmwright.kernels.evaluation import evaluate_expression
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.isa.rvv import register_group, riscv_row
-from firmwright.kernels.program import Distance, Index, Pointer, Value
+from firmwright.kernels.program import Distance, Index, PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
 
 Element: TypeAlias = Callable[..., ArithExpr]
 """An element of the result, from the operands by name, of pointers one element."""
-Compute: TypeAlias = Callable[[VectorBuilder, Sequence[Value]], Value]
+Compute: TypeAlias = Callable[
+    [VectorBuilder, Sequence[VirtualRegister]], VirtualRegister
+]
 """Appends the steps of one vector, from those of the inputs; returns the result."""
 
 
@@ -46,8 +48,8 @@ class ElementLoop:
     `compute` takes vectors of lanes; of RISC-V, where loads do not widen, of elements.
     """
 
-    inputs: tuple[Pointer, ...]
-    output: Pointer
+    inputs: tuple[PointerOperand, ...]
+    output: PointerOperand
     lane: DType
     compute: Compute
 
@@ -151,8 +153,8 @@ def _loop_meaning(
 def helium_program(loop: ElementLoop, *, is_tail: bool = False) -> VectorProgram:
     """Return the steps of one vector; `is_tail`: of the lanes in `inside`."""
     k = VectorBuilder(loop.output.name)
-    predicate = Register(RegisterClass.PREDICATE, BOOL, _helium_lanes(loop))
-    given = [Value(predicate, "inside")] * is_tail
+    predicate = RegisterPlace(RegisterClass.PREDICATE, BOOL, _helium_lanes(loop))
+    given = [VirtualRegister(predicate, "inside")] * is_tail
     loads = []
     for pointer in loop.inputs:
         row = MVE_MEMORY.rows[_helium_access("vldr", "z", pointer, loop.lane, is_tail)]
@@ -185,7 +187,7 @@ def _helium_lanes(loop: ElementLoop) -> int:
 
 
 def _helium_access(
-    stem: str, mode: str, pointer: Pointer, lane: DType, is_tail: bool
+    stem: str, mode: str, pointer: PointerOperand, lane: DType, is_tail: bool
 ) -> str:
     """Return the name of a load or store, predicated if `is_tail`."""
     size = {8: "b", 16: "h", 32: "w"}[pointer.dtype.bits]

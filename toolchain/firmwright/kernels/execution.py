@@ -26,7 +26,7 @@ from firmwright.kernels.program import (
     Program,
     Repeat,
     Step,
-    Value,
+    VirtualRegister,
 )
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class _Execution(Generic[T]):
     evaluate: Evaluate[T]
     state: ProgramState[T]
     numbers: Mapping[str, int]
-    temporaries: dict[Value, tuple[T, ...]] = field(default_factory=dict)
+    temporaries: dict[VirtualRegister, tuple[T, ...]] = field(default_factory=dict)
 
     def run(self, body: Sequence[Node]) -> None:
         for node in body:
@@ -118,7 +118,7 @@ class _Execution(Generic[T]):
         operands: list[Sequence[T] | int] = []
         for given in step.operands:
             match given:
-                case Value():
+                case VirtualRegister():
                     operands.append(self._register(given, step))
                 case Lane(group, index):
                     lane = index.stride * repetition + index.offset
@@ -131,15 +131,15 @@ class _Execution(Generic[T]):
         results = self.evaluate(step.instr, operands)
         for target, lanes in zip(step.results, results, strict=True):
             match target:
-                case Value() if target.is_operand:
+                case VirtualRegister() if target.is_operand:
                     self.state.registers[target.name] = tuple(lanes)
-                case Value():
+                case VirtualRegister():
                     self.temporaries[target] = tuple(lanes)
                 case Address():
                     place = self._place(target, repetition, step)
                     self.state.memory[target.pointer.name][place] = lanes
 
-    def _register(self, value: Value, step: Step) -> tuple[T, ...]:
+    def _register(self, value: VirtualRegister, step: Step) -> tuple[T, ...]:
         found = self.temporaries.get(value)
         if found is None:
             found = self.state.registers.get(value.name)

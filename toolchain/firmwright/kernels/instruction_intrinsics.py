@@ -8,7 +8,7 @@ from firmwright.base.dtypes import Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.kernels.assembly import CONSTRAINTS
 from firmwright.kernels.evaluation import evaluate
-from firmwright.kernels.isa.instruction import Instr, Register
+from firmwright.kernels.isa.instruction import Instr, RegisterPlace
 
 
 def instruction_intrinsic(instr: Instr, requires: str = "") -> Intrinsic:
@@ -19,11 +19,11 @@ def instruction_intrinsic(instr: Instr, requires: str = "") -> Intrinsic:
     """
     (result,) = instr.results
     (lanes,) = instr.expressions({})
-    assert isinstance(result.place, Register)
+    assert isinstance(result.place, RegisterPlace)
     assert len(lanes) == 1
     operands = []
     for operand in instr.operands:
-        assert isinstance(operand.place, Register)
+        assert isinstance(operand.place, RegisterPlace)
         operands.append(Operand(operand.name, "in", operand.place.dtype))
     return Intrinsic(
         instr.name,
@@ -46,7 +46,7 @@ def _meaning(instr: Instr, *operands: Array) -> Array:
 
 def _assembly(instr: Instr) -> str:
     (result,) = instr.results
-    assert isinstance(result.place, Register)
+    assert isinstance(result.place, RegisterPlace)
     updated = instr.updated
     name = "".join(updated) or "result"
     words = {result.name: "%0"}
@@ -54,7 +54,7 @@ def _assembly(instr: Instr) -> str:
     for operand in instr.operands:
         if operand.name in updated:
             continue
-        assert isinstance(operand.place, Register)
+        assert isinstance(operand.place, RegisterPlace)
         inputs.append(f'"{CONSTRAINTS[operand.place.kind]}"({operand.name})')
         words[operand.name] = f"%{len(inputs)}"
     text = instr.asm.format(**words).replace("\n", "\\n\\t")

@@ -22,7 +22,14 @@ from firmwright.kernels.lane_formulas import (
     Place,
     lane_results,
 )
-from firmwright.kernels.program import Address, Argument, Index, Pointer, Step, Value
+from firmwright.kernels.program import (
+    Address,
+    Argument,
+    Index,
+    PointerOperand,
+    Step,
+    VirtualRegister,
+)
 
 LANE = "n"
 """The C variable of a lane."""
@@ -33,7 +40,7 @@ _SAME_LANE = Place("", 1, 0)
 class LaneStep:
     """One result of a step: its target, and the operands of its formulas by name."""
 
-    target: Value | Address
+    target: VirtualRegister | Address
     result: LaneResult
     operands: Mapping[str, Argument]
 
@@ -61,17 +68,17 @@ class LaneStep:
         given = self.operands.get(formula.places[expr.name].operand)
         return isinstance(given, Address) and given.pointer.name not in in_bytes
 
-    def reads(self) -> Iterator[tuple[Value, Place]]:
+    def reads(self) -> Iterator[tuple[VirtualRegister, Place]]:
         """Yield the registers that the result depends on, with their lanes."""
         start = self.result.start
         for formula in (*self.result.formulas, *((start,) if start else ())):
             for place in formula.places.values():
                 given = self.operands.get(place.operand)
-                if isinstance(given, Value):
+                if isinstance(given, VirtualRegister):
                     yield given, place
 
 
-def lane_steps(step: Step, moved: dict[Pointer, int]) -> list[LaneStep]:
+def lane_steps(step: Step, moved: dict[PointerOperand, int]) -> list[LaneStep]:
     """Return the results of a step, whose pointers have moved by some elements."""
 
     def placed(given: Argument) -> Argument:
@@ -88,7 +95,7 @@ def lane_steps(step: Step, moved: dict[Pointer, int]) -> list[LaneStep]:
     results = lane_results(step.instr, numbers)
     for target, result in zip(step.results, results, strict=True):
         to = placed(target)
-        assert isinstance(to, Value | Address)
+        assert isinstance(to, VirtualRegister | Address)
         found.append(LaneStep(to, result, operands))
     return found
 
@@ -133,31 +140,31 @@ class LaneNames:
     `sums` are variables of uint32_t, and `changed` are set more than once.
     """
 
-    sums: frozenset[Value]
-    changed: frozenset[Value]
+    sums: frozenset[VirtualRegister]
+    changed: frozenset[VirtualRegister]
     in_bytes: frozenset[str]
     index: str = "i"
-    texts: dict[Value, str] = field(default_factory=dict)
-    arrays: set[Value] = field(default_factory=set)
-    where_used: dict[Value, LaneStep] = field(default_factory=dict)
+    texts: dict[VirtualRegister, str] = field(default_factory=dict)
+    arrays: set[VirtualRegister] = field(default_factory=set)
+    where_used: dict[VirtualRegister, LaneStep] = field(default_factory=dict)
     count: int = 0
 
-    def knows(self, value: Value) -> bool:
+    def knows(self, value: VirtualRegister) -> bool:
         return value.is_operand or value in self.texts
 
-    def define(self, value: Value) -> str:
+    def define(self, value: VirtualRegister) -> str:
         if not self.knows(value):
             self.texts[value] = value.name or f"t{self.count}"
             self.count += not value.name
         return self.text(value)
 
-    def text(self, value: Value) -> str:
+    def text(self, value: VirtualRegister) -> str:
         return value.name if value.is_operand else self.texts[value]
 
-    def dtype(self, value: Value) -> DType:
+    def dtype(self, value: VirtualRegister) -> DType:
         return UINT32 if value in self.sums else value.place.dtype
 
-    def is_array(self, value: Value) -> bool:
+    def is_array(self, value: VirtualRegister) -> bool:
         return value in self.arrays or (value.is_operand and value.place.lanes > 1)
 
 
@@ -166,16 +173,16 @@ class LaneBlock:
     """The loops of a block; `moved` are the distances of its pointers in elements."""
 
     loops: tuple[LaneLoop, ...]
-    where_used: Mapping[Value, LaneStep]
-    moved: Mapping[Pointer, int]
-    arrays: frozenset[Value]
+    where_used: Mapping[VirtualRegister, LaneStep]
+    moved: Mapping[PointerOperand, int]
+    arrays: frozenset[VirtualRegister]
 
 
 def lane_block(
-    block: Sequence[Step], uses: Mapping[Value, int], in_bytes: frozenset[str]
+    block: Sequence[Step], uses: Mapping[VirtualRegister, int], in_bytes: frozenset[str]
 ) -> LaneBlock:
     """Return the loops of steps, given the uses of values in the whole program."""
-    moved: dict[Pointer, int] = {}
+    moved: dict[PointerOperand, int] = {}
     every = [item for step in block for item in lane_steps(step, moved)]
     memory = [item for item in every if item.is_written_where_used(in_bytes)]
     where_used = _where_used(block, memory, uses)
@@ -191,31 +198,40 @@ def lane_block(
 
 
 def _where_used(
-    block: Sequence[Step], candidates: Sequence[LaneStep], uses: Mapping[Value, int]
-) -> dict[Value, LaneStep]:
+    block: Sequence[Step],
+    candidates: Sequence[LaneStep],
+    uses: Mapping[VirtualRegister, int],
+) -> dict[VirtualRegister, LaneStep]:
     """Return the values that are written where they are used.
 
     All of their uses are in the block, before it stores anything.
     """
-    found: dict[Value, LaneStep] = {}
-    inside = Counter[Value]()
+    found: dict[VirtualRegister, LaneStep] = {}
+    inside = Counter[VirtualRegister]()
     for step in block:
-        inside.update(item for item in step.operands if isinstance(item, Value))
+        inside.update(
+            item for item in step.operands if isinstance(item, VirtualRegister)
+        )
         if any(isinstance(result, Address) for result in step.results):
             break
     for item in candidates:
         target = item.target
-        if isinstance(target, Value) and inside[target] == uses[target]:
+        if isinstance(target, VirtualRegister) and inside[target] == uses[target]:
             found[target] = item
     return found
 
 
 def _arrays(
-    block: Sequence[Step], loops: Sequence[LaneLoop], uses: Mapping[Value, int]
-) -> Iterator[Value]:
+    block: Sequence[Step],
+    loops: Sequence[LaneLoop],
+    uses: Mapping[VirtualRegister, int],
+) -> Iterator[VirtualRegister]:
     """Yield the vectors that other loops or other lanes need."""
     inside = Counter(
-        item for step in block for item in step.operands if isinstance(item, Value)
+        item
+        for step in block
+        for item in step.operands
+        if isinstance(item, VirtualRegister)
     )
     for loop in loops:
         for step in loop.steps:
@@ -268,7 +284,7 @@ class LanePrinter:
         target, sets = step.target, len(step.result.formulas)
         for number, formula in enumerate(step.result.formulas):
             if step.result.is_sum:
-                assert isinstance(target, Value)
+                assert isinstance(target, VirtualRegister)
                 value = self._c(formula, step, UINT32)
                 yield f"{self.names.text(target)} += {value};"
                 continue
@@ -280,7 +296,7 @@ class LanePrinter:
                 yield self._assignment(step, formula, target, place)
 
     def _is_kept(
-        self, step: LaneStep, formula: Formula, target: Value, place: Place
+        self, step: LaneStep, formula: Formula, target: VirtualRegister, place: Place
     ) -> bool:
         """Return whether a lane of a register that is updated stays as it was."""
         if not isinstance(formula.expr, tir.Var):
@@ -290,7 +306,7 @@ class LanePrinter:
         return is_same and replace(lane, operand="") == place
 
     def _assignment(
-        self, step: LaneStep, formula: Formula, target: Value, place: Place
+        self, step: LaneStep, formula: Formula, target: VirtualRegister, place: Place
     ) -> str:
         is_new = not self.names.knows(target)
         text = self.names.define(target)
@@ -334,10 +350,10 @@ class LanePrinter:
                     return _element_of_bytes(given, place, self.names.index)
                 text = _element(given, place, self.names.index)
                 return CText(text, given.pointer.dtype)
-            case Value() if given in self.names.where_used:
+            case VirtualRegister() if given in self.names.where_used:
                 step = self.names.where_used[given]
                 return self._formula(step.result.formulas[0], step, place)
-            case Value():
+            case VirtualRegister():
                 text = self.names.text(given)
                 if self.names.is_array(given):
                     text += f"[{_affine(place)}]"

@@ -18,9 +18,9 @@ from firmwright.ir import tir
 from firmwright.kernels.isa.instruction import (
     Immediate,
     Instr,
+    InstrOperand,
     Memory,
-    Operand,
-    Register,
+    RegisterPlace,
     operand_lanes,
 )
 
@@ -81,11 +81,11 @@ def lane_results(instr: Instr, numbers: tuple[int, ...]) -> tuple[LaneResult, ..
     return tuple(results)
 
 
-def _places(operand: Operand, variables: Sequence[tir.Var]) -> dict[str, Place]:
-    is_scalar = isinstance(operand.place, Register) and len(variables) == 1
+def _places(operand: InstrOperand, variables: Sequence[tir.Var]) -> dict[str, Place]:
+    is_scalar = isinstance(operand.place, RegisterPlace) and len(variables) == 1
     if is_scalar:
         return {variables[0].name: Place(operand.name, 0, 0)}
-    assert isinstance(operand.place, Register | Memory)
+    assert isinstance(operand.place, RegisterPlace | Memory)
     return {var.name: Place(operand.name, 0, i) for i, var in enumerate(variables)}
 
 

@@ -29,11 +29,11 @@ from firmwright.kernels.program import (
     CountedLoop,
     Move,
     Node,
-    Pointer,
+    PointerOperand,
     Program,
     Repeat,
     Step,
-    Value,
+    VirtualRegister,
     steps,
 )
 
@@ -46,7 +46,10 @@ def lane_loops(program: Program, in_bytes: frozenset[str] = frozenset()) -> str:
     """
     needed = _needed(program)
     uses = Counter(
-        item for step in needed for item in step.operands if isinstance(item, Value)
+        item
+        for step in needed
+        for item in step.operands
+        if isinstance(item, VirtualRegister)
     )
     names = LaneNames(frozenset(_sums(needed)), frozenset(_changed(needed)), in_bytes)
     printer = _Printer(frozenset(map(id, needed)), uses, names)
@@ -57,42 +60,49 @@ def _needed(program: Program) -> list[Step]:
     """Return the steps whose results are used, or are those of the program."""
     needed = list(steps(program.body))
     while True:
-        used = {x for step in needed for x in step.operands if isinstance(x, Value)}
+        used = {
+            x
+            for step in needed
+            for x in step.operands
+            if isinstance(x, VirtualRegister)
+        }
         found = [x for x in needed if any(_is_used(r, used) for r in x.results)]
         if len(found) == len(needed):
             return found
         needed = found
 
 
-def _is_used(result: Value | Address, used: set[Value]) -> bool:
+def _is_used(result: VirtualRegister | Address, used: set[VirtualRegister]) -> bool:
     return isinstance(result, Address) or result.is_operand or result in used
 
 
-def _sums(body: Sequence[Step]) -> Iterator[Value]:
+def _sums(body: Sequence[Step]) -> Iterator[VirtualRegister]:
     """Yield the registers that are sums over lanes."""
     for item in body:
         for step in lane_steps(item, {}):
             target = step.target
-            if step.result.is_sum and isinstance(target, Value):
+            if step.result.is_sum and isinstance(target, VirtualRegister):
                 if target.is_operand:
                     raise InternalError(f"the sum {target.name} is an operand")
                 yield target
 
 
-def _changed(body: Sequence[Step]) -> Iterator[Value]:
+def _changed(body: Sequence[Step]) -> Iterator[VirtualRegister]:
     results = Counter(result for step in body for result in step.results)
     for result, count in results.items():
-        if count > 1 and isinstance(result, Value):
+        if count > 1 and isinstance(result, VirtualRegister):
             yield result
 
 
 @dataclass(frozen=True, slots=True)
 class _Printer:
     needed: frozenset[int]
-    uses: Mapping[Value, int]
+    uses: Mapping[VirtualRegister, int]
     names: LaneNames
 
-    def nodes(self, body: Sequence[Node], later: frozenset[Pointer]) -> list[str]:
+    def nodes(
+        self, body: Sequence[Node], later: frozenset[PointerOperand]
+    ) -> list[str]:
         """Return the C of a body; `later` are the pointers that are used after it."""
         lines: list[str] = []
         block: list[Step] = []
@@ -107,7 +117,7 @@ class _Printer:
             lines += self._node(node, after)
         return lines + self._block(block, later)
 
-    def _node(self, node: Node, later: frozenset[Pointer]) -> list[str]:
+    def _node(self, node: Node, later: frozenset[PointerOperand]) -> list[str]:
         match node:
             case Move(pointer, base, distance) if pointer == base:
                 return [f"{pointer.name} += {distance};"]
@@ -120,14 +130,20 @@ class _Printer:
         raise InternalError("loops over lanes are not printed in such a block")
 
     def _loop(
-        self, index: str, head: str, body: Sequence[Node], later: frozenset[Pointer]
+        self,
+        index: str,
+        head: str,
+        body: Sequence[Node],
+        later: frozenset[PointerOperand],
     ) -> list[str]:
         outer, self.names.index = self.names.index, index
         lines = self.nodes(body, later | frozenset(_pointers(body)))
         self.names.index = outer
         return [f"for ({head}) {{", *("    " + line for line in lines), "}"]
 
-    def _block(self, block: Sequence[Step], later: frozenset[Pointer]) -> list[str]:
+    def _block(
+        self, block: Sequence[Step], later: frozenset[PointerOperand]
+    ) -> list[str]:
         kept = [step for step in block if id(step) in self.needed]
         found = lane_block(kept, self.uses, self.names.in_bytes)
         self.names.where_used |= found.where_used
@@ -143,7 +159,7 @@ class _Printer:
         return lines
 
 
-def _pointers(body: Sequence[Node]) -> Iterator[Pointer]:
+def _pointers(body: Sequence[Node]) -> Iterator[PointerOperand]:
     for step in steps(body):
         for given in (*step.operands, *step.results):
             if isinstance(given, Address):

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.dtypes import INT32, DType
 from firmwright.base.errors import InternalError
-from firmwright.kernels.isa.instruction import Instr, Memory, Operand, Register
+from firmwright.kernels.isa.instruction import (
+    Instr,
+    InstrOperand,
+    Memory,
+    RegisterPlace,
+)
 from firmwright.kernels.portable_exprs import is_written_out, operator_text
 from firmwright.kernels.program import (
     Address,
@@ -23,11 +28,11 @@ from firmwright.kernels.program import (
     Loop,
     Move,
     Node,
-    Pointer,
+    PointerOperand,
     Program,
     Repeat,
     Step,
-    Value,
+    VirtualRegister,
     steps,
 )
 
@@ -51,21 +56,25 @@ class _Names:
     A temporary that an instruction updates has one variable for each of its values.
     """
 
-    names: dict[tuple[Value, int], tuple[str, DType]] = field(default_factory=dict)
-    locals: set[Value] = field(default_factory=set)
+    names: dict[tuple[VirtualRegister, int], tuple[str, DType]] = field(
+        default_factory=dict
+    )
+    locals: set[VirtualRegister] = field(default_factory=set)
     count: int = 0
 
     def inside(self) -> "_Names":
         """Return the names for a block inside, which begins with these."""
         return replace(self, names=dict(self.names))
 
-    def of(self, value: Value, dtype: DType, lane: int = 0) -> str:
+    def of(self, value: VirtualRegister, dtype: DType, lane: int = 0) -> str:
         """Return the C of a value as `dtype`."""
         own = value.name, value.place.dtype
         name, kind = own if value.name else self.names[value, lane]
         return name if kind == dtype else f"({dtype.c_type}){name}"
 
-    def assign(self, value: Value, dtype: DType, text: str, lane: int = 0) -> str:
+    def assign(
+        self, value: VirtualRegister, dtype: DType, text: str, lane: int = 0
+    ) -> str:
         """Return an assignment to `value` of a C expression of `dtype`."""
         kind = value.place.dtype
         cast = f"({kind.c_type})" if value.name and kind != dtype else ""
@@ -84,7 +93,7 @@ class _Names:
 class _Printer:
     """Printer of blocks; `declared` are the pointers that are variables already."""
 
-    declared: set[Pointer]
+    declared: set[PointerOperand]
 
     def block(self, body: Iterable[Node], names: _Names) -> list[str]:
         lines: list[str] = []
@@ -193,7 +202,7 @@ def _step(step: Step, names: _Names) -> list[str]:
 
 def _calculation(step: Step, names: _Names) -> str:
     instr, (result,) = step.instr, step.results
-    assert isinstance(result, Value)
+    assert isinstance(result, VirtualRegister)
     words = []
     for operand, given in zip(instr.operands, step.operands, strict=True):
         words.append(_argument(operand, given, names))
@@ -204,7 +213,12 @@ def _calculation(step: Step, names: _Names) -> str:
 
 
 def _loaded(
-    pointer: Pointer, memory: Memory, value: Value, lane: int, place: str, names: _Names
+    pointer: PointerOperand,
+    memory: Memory,
+    value: VirtualRegister,
+    lane: int,
+    place: str,
+    names: _Names,
 ) -> str:
     """Return the assignment of an element; int32 holds those of narrow types."""
     dtype = pointer.dtype
@@ -215,29 +229,31 @@ def _loaded(
     return names.assign(value, dtype, place, lane)
 
 
-def _stored(pointer: Pointer, value: Value, lane: int, names: _Names) -> str:
+def _stored(
+    pointer: PointerOperand, value: VirtualRegister, lane: int, names: _Names
+) -> str:
     dtype = pointer.dtype
     if dtype.size_bytes == INT32.size_bytes:
         return names.of(value, dtype, lane)
     return f"({dtype.c_type}){names.of(value, value.place.dtype, lane)}"
 
 
-def _register_type(operand: Operand) -> DType:
-    assert isinstance(operand.place, Register)
+def _register_type(operand: InstrOperand) -> DType:
+    assert isinstance(operand.place, RegisterPlace)
     return operand.place.dtype
 
 
-def _lanes(values: Iterable[Argument]) -> Iterator[tuple[Value, int]]:
+def _lanes(values: Iterable[Argument]) -> Iterator[tuple[VirtualRegister, int]]:
     """Yield the registers of values: several of a group."""
     for value in values:
-        assert isinstance(value, Value)
+        assert isinstance(value, VirtualRegister)
         for lane in range(value.place.lanes if value.is_group else 1):
             yield value, lane
 
 
-def _argument(operand: Operand, given: Argument, names: _Names) -> str:
+def _argument(operand: InstrOperand, given: Argument, names: _Names) -> str:
     match given:
-        case Value():
+        case VirtualRegister():
             return names.of(given, _register_type(operand))
         case Lane(group, Index(0, offset)):
             return names.of(group, _register_type(operand), offset)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from firmwright.base.dtypes import FLOAT32, INT32, UINT32
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
-from firmwright.kernels.isa.instruction import Immediate, Instr, Register
+from firmwright.kernels.isa.instruction import Immediate, Instr, RegisterPlace
 
 _OPERATORS: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*", "and": "&"}
 _TYPES = (FLOAT32, INT32, UINT32)
@@ -26,7 +26,7 @@ def is_written_out(instr: Instr) -> bool:
         match operand.place:
             case Immediate(values):
                 numbers[operand.name] = values[0]
-            case Register(_, dtype, 1) if dtype in _TYPES:
+            case RegisterPlace(_, dtype, 1) if dtype in _TYPES:
                 continue
             case _:
                 return False

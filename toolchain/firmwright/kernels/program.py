@@ -17,31 +17,27 @@ assembly.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from firmwright.base.dtypes import INT32, DType
-from firmwright.base.errors import InternalError
+from firmwright.base.dtypes import DType
 from firmwright.ir import tir
 from firmwright.kernels.isa.instruction import (
-    Immediate,
     Instr,
-    Memory,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class VirtualRegister:
     """A virtual register, of the name of a kernel's operand or "".
 
     A local one has a name but is no operand: it lives through a loop. What an output
     is before the program does not matter.
     """
 
-    place: Register
+    place: RegisterPlace
     name: str = ""
     is_local: bool = False
     is_output: bool = False
@@ -89,12 +85,12 @@ class Index:
 class Lane:
     """A register of a group, the first is 0."""
 
-    group: Value
+    group: VirtualRegister
     index: Index
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
+class PointerOperand:
     """A pointer operand of a kernel, to elements of `dtype`.
 
     `pointer[index]` is an address, and `pointer.next(n)` one that then advances by n
@@ -123,7 +119,7 @@ class Pointer:
 class Address:
     """The elements from `index` on; the pointer then advances by `advance` elements."""
 
-    pointer: Pointer
+    pointer: PointerOperand
     index: Index
     advance: int = 0
 
@@ -140,7 +136,7 @@ class Address:
         return self.advance * self.pointer.dtype.size_bytes
 
 
-Argument: TypeAlias = Value | Lane | Address | int
+Argument: TypeAlias = VirtualRegister | Lane | Address | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +144,7 @@ class Step:
     """One instruction with its operands; a store has its address as result."""
 
     instr: Instr
-    results: tuple[Value | Address, ...]
+    results: tuple[VirtualRegister | Address, ...]
     operands: tuple[Argument, ...]
 
 
@@ -176,8 +172,8 @@ class Loop:
     count: str
     unroll: int
     body: tuple[Step, ...]
-    until: Pointer | None
-    limit: Value
+    until: PointerOperand | None
+    limit: VirtualRegister
 
     @property
     def can_advance(self) -> bool:
@@ -185,7 +181,7 @@ class Loop:
         places = (step.instr.memory for step in self.body)
         return all(place.can_advance for place in places if place)
 
-    def pointers(self) -> dict[Pointer, int]:
+    def pointers(self) -> dict[PointerOperand, int]:
         """Return the pointers of the body, with the elements of one repetition."""
         return {
             given.pointer: given.index.stride
@@ -199,8 +195,8 @@ class Loop:
 class Move:
     """Sets `pointer` to `distance` elements, an operand, from where `base` points."""
 
-    pointer: Pointer
-    base: Pointer
+    pointer: PointerOperand
+    base: PointerOperand
     distance: str
 
 
@@ -242,14 +238,14 @@ class Program:
     """
 
     name: str
-    pointers: tuple[Pointer, ...]
-    registers: tuple[Value, ...]
+    pointers: tuple[PointerOperand, ...]
+    registers: tuple[VirtualRegister, ...]
     body: tuple[Node, ...]
 
     @property
-    def results(self) -> set[Value]:
+    def results(self) -> set[VirtualRegister]:
         found = (result for step in steps(self.body) for result in step.results)
-        return {result for result in found if isinstance(result, Value)}
+        return {result for result in found if isinstance(result, VirtualRegister)}
 
     @property
     def written(self) -> frozenset[str]:
@@ -257,10 +253,10 @@ class Program:
         found: dict[str, bool] = {}
         for step in steps(self.body):
             for operand in step.operands:
-                if isinstance(operand, Value) and operand.name:
+                if isinstance(operand, VirtualRegister) and operand.name:
                     found.setdefault(operand.name, operand.is_output)
             for result in step.results:
-                if isinstance(result, Value) and result.name:
+                if isinstance(result, VirtualRegister) and result.name:
                     found.setdefault(result.name, True)
         return frozenset(name for name, is_first in found.items() if is_first)
 
@@ -296,155 +292,3 @@ def instruction_count(
                 trips = 1 if repetitions is None else repetitions // unroll
                 total += trips * (unroll * len(body) + closing)
     return total
-
-
-class ProgramBuilder:
-    """Builder of one program; the module docstring has an example."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._pointers: list[Pointer] = []
-        self._registers: list[Value] = []
-        self._body: list[Node] = []
-
-    def pointer(self, name: str, dtype: DType, access: tir.AccessMode = "r") -> Pointer:
-        self._pointers.append(Pointer(name, dtype, access))
-        return self._pointers[-1]
-
-    def register(
-        self, name: str, dtype: DType, kind: RegisterClass = RegisterClass.CORE
-    ) -> Value:
-        """Declare a register that the kernel's caller has a variable for."""
-        self._registers.append(Value(Register(kind, dtype), name))
-        return self._registers[-1]
-
-    def operand(self, name: str, place: Register, *, is_output: bool = False) -> Value:
-        """Declare a register as above; what an output is before does not matter."""
-        self._registers.append(Value(place, name, is_output=is_output))
-        return self._registers[-1]
-
-    def local(self, name: str, place: Register) -> Value:
-        """Return a register that lives through a loop of the kernel."""
-        return Value(place, name, is_local=True)
-
-    def registers(self, prefix: str, count: int, dtype: DType) -> list[Value]:
-        return [self.register(f"{prefix}{i}", dtype) for i in range(count)]
-
-    def __call__(
-        self, instr: Instr, *operands: Argument, into: Value | None = None
-    ) -> Value:
-        """Append an instruction with one result; return the result's register."""
-        (result,) = self._append(instr, operands, into)
-        assert isinstance(result, Value)
-        return result
-
-    def pair(self, instr: Instr, *operands: Argument) -> tuple[Value, Value]:
-        """Append an instruction with two results; return their registers."""
-        first, second = self.several(instr, *operands)
-        return first, second
-
-    def several(self, instr: Instr, *operands: Argument) -> tuple[Value, ...]:
-        """Append an instruction with some results; return their registers."""
-        results = self._append(instr, operands, None)
-        return tuple(result for result in results if isinstance(result, Value))
-
-    def store(self, instr: Instr, to: Address, *operands: Argument) -> None:
-        """Append an instruction that writes memory at `to`."""
-        _check(instr, operands)
-        self._body.append(Step(instr, (to,), operands))
-
-    def _append(
-        self, instr: Instr, operands: tuple[Argument, ...], into: Value | None
-    ) -> tuple[Value | Address, ...]:
-        _check(instr, operands)
-        names = [operand.name for operand in instr.operands]
-        results: list[Value | Address] = []
-        for result in instr.results:
-            assert isinstance(result.place, Register)
-            value = into or Value(result.place)
-            if result.name in instr.updated:
-                updated = operands[names.index(result.name)]
-                assert isinstance(updated, Value)
-                value = updated
-            results.append(value)
-        self._body.append(Step(instr, tuple(results), operands))
-        return tuple(results)
-
-    @contextmanager
-    def repeat(self, count: int, start: int = 0) -> Iterator[Index]:
-        """Write the steps of the block `count` times; yield the repetition's index."""
-        outer, self._body = self._body, []
-        yield Index(1)
-        body = tuple(node for node in self._body if isinstance(node, Step))
-        if len(body) < len(self._body):
-            raise InternalError(f"{self.name} has a loop inside a repeat")
-        self._body = [*outer, Repeat(count, body, start)]
-
-    @contextmanager
-    def loop(
-        self, count: str, unroll: int, until: Pointer | None = None
-    ) -> Iterator[Index]:
-        """Execute the block `count` times; yield the repetition's index.
-
-        It is a loop, of `unroll` repetitions in an iteration.
-        """
-        outer, self._body = self._body, []
-        yield Index(1)
-        body = tuple(node for node in self._body if isinstance(node, Step))
-        if len(body) < len(self._body):
-            raise InternalError(f"{self.name} has a loop inside a loop")
-        name = "end" if until else "left"
-        limit = self.local(name, Register(RegisterClass.CORE, INT32))
-        self._body = [*outer, Loop(count, unroll, body, until, limit)]
-
-    @contextmanager
-    def counted_loop(self, index: str, counter: str, count: str = "") -> Iterator[None]:
-        """Execute the block `count` times; without it, `counter` is the operand."""
-        outer, self._body = self._body, []
-        yield
-        loop = CountedLoop(index, counter, count or counter, tuple(self._body))
-        self._body = [*outer, loop]
-
-    @contextmanager
-    def first_iteration(self) -> Iterator[None]:
-        """Begin a counted loop by a block that its first iteration executes."""
-        outer, self._body = self._body, []
-        yield
-        self._body = [*outer, Beginning(tuple(self._body), ())]
-
-    @contextmanager
-    def other_iterations(self) -> Iterator[None]:
-        """Execute the block in iterations without the block of the first one."""
-        *outer, beginning = self._body
-        assert isinstance(beginning, Beginning)
-        self._body = []
-        yield
-        self._body = [*outer, replace(beginning, others=tuple(self._body))]
-
-    def move(self, pointer: Pointer, base: Pointer, distance: str) -> None:
-        """Set a pointer to `distance` elements from another; see `Move`."""
-        self._body.append(Move(pointer, base, distance))
-
-    def build(self) -> Program:
-        return Program(
-            self.name, tuple(self._pointers), tuple(self._registers), tuple(self._body)
-        )
-
-
-def _check(instr: Instr, operands: Sequence[Argument]) -> None:
-    """Check the kinds and types of operands against the row of the instruction."""
-    if len(instr.operands) != len(operands):
-        count = len(instr.operands)
-        raise InternalError(f"{instr.name} takes {count} operands, not {len(operands)}")
-    for operand, given in zip(instr.operands, operands, strict=True):
-        match operand.place, given:
-            case (Register(), Value() | Lane()) | (Immediate(), int()):
-                continue
-            case Memory(dtype), Address(pointer) if _are_alike(pointer.dtype, dtype):
-                continue
-        raise InternalError(f"{instr.name} cannot take {given} as {operand.name}")
-
-
-def _are_alike(a: DType, b: DType) -> bool:
-    """Return whether types of memory differ at most in their sign."""
-    return a == b or (a.size_bytes == b.size_bytes and not (a.is_float or b.is_float))

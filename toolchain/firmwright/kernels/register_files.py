@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from firmwright.kernels.isa.instruction import RegisterClass
 
 
-class Placement(enum.Enum):
+class RegisterPlacement(enum.Enum):
     """How a statement names the registers of pointers and temporaries."""
 
     VARIABLES = "C variables, which have fixed registers for gcc"
@@ -46,13 +46,14 @@ class RegisterFile:
     Compilers choose those of named temporaries of other classes.
 
     Those of each class are listed; pointers that kernels are given have the class
-    `inputs`. `variables` are the C variables of `Placement.VARIABLES`, by register.
+    `inputs`. `variables` are the C variables of `RegisterPlacement.VARIABLES`, by
+    register.
     With `marks_early_results`, no input of a statement has the register of a result,
     even if the compiler knows them to be equal; gcc needs more registers then.
     """
 
     registers: Mapping[RegisterClass, tuple[str, ...]]
-    placement: Placement
+    placement: RegisterPlacement
     loop_end: LoopEnd
     inputs: RegisterClass = RegisterClass.CORE
     marks_early_results: bool = True
@@ -62,7 +63,7 @@ class RegisterFile:
 
     @property
     def places_inputs(self) -> bool:
-        return self.placement is not Placement.TEMPORARIES
+        return self.placement is not RegisterPlacement.TEMPORARIES
 
     def without_last(self) -> "RegisterFile":
         """Return the file with one core register less."""
@@ -77,7 +78,7 @@ _TEMPORARIES = ("t0", "t1", "t2", "t3", "t4", "t5", "t6")
 
 THUMB2_FILE = RegisterFile(
     {RegisterClass.CORE: ("r11", "r12", "r8", "r9", "r10", "lr")},
-    Placement.VARIABLES,
+    RegisterPlacement.VARIABLES,
     LoopEnd(
         compare=("cmp {pointer}, {limit}", "bne 1b"),
         count=("subs {limit}, #1", "bne 1b"),
@@ -94,14 +95,16 @@ FPU_THUMB2_FILE = replace(
     },
 )
 NAMED_THUMB2_FILE = RegisterFile(
-    {RegisterClass.CORE: ("r8", "r9", "r10", "r12")}, Placement.TEMPORARIES, LoopEnd()
+    {RegisterClass.CORE: ("r8", "r9", "r10", "r12")},
+    RegisterPlacement.TEMPORARIES,
+    LoopEnd(),
 )
 """Registers that no compiler reserves, for programs of a few sums."""
 CLANG_THUMB2_FILE = THUMB2_FILE.without_last()
 """The registers that are left by clang, and by gcc in the loops of Helium cores."""
 THUMB1_FILE = RegisterFile(
     {RegisterClass.LOW: _LOW, RegisterClass.CORE: (*_HIGH, *_LOW)},
-    Placement.FIXED,
+    RegisterPlacement.FIXED,
     LoopEnd(
         compare=("cmp {pointer}, {limit}", "bne 1b"), move="adds {pointer}, #{bytes}"
     ),
@@ -110,7 +113,7 @@ THUMB1_FILE = RegisterFile(
 )
 RV32_FILE = RegisterFile(
     {RegisterClass.CORE: _TEMPORARIES},
-    Placement.TEMPORARIES,
+    RegisterPlacement.TEMPORARIES,
     LoopEnd(
         compare=("bltu {pointer}, {limit}, 1b",),
         move="addi {pointer}, {pointer}, {bytes}",
@@ -119,7 +122,7 @@ RV32_FILE = RegisterFile(
 )
 XTENSA_FILE = RegisterFile(
     {RegisterClass.CORE: ("a11", "a10", "a9", "a8", "a7", "a0")},
-    Placement.FIXED,
+    RegisterPlacement.FIXED,
     LoopEnd(
         compare=("bne {pointer}, {limit}, 1b",),
         move="addi {pointer}, {pointer}, {bytes}",
@@ -134,7 +137,9 @@ def vfp_file(first: int, count: int | None = None) -> RegisterFile:
     """Return registers of the FPU from `first` on; compilers have the others."""
     every = tuple(f"s{number}" for number in range(32))
     names = every[first : None if count is None else first + count]
-    return RegisterFile({RegisterClass.FLOAT: names}, Placement.TEMPORARIES, LoopEnd())
+    return RegisterFile(
+        {RegisterClass.FLOAT: names}, RegisterPlacement.TEMPORARIES, LoopEnd()
+    )
 
 
 PREDICATE = "p0"
@@ -152,5 +157,5 @@ def mve_file(vectors: int, *, has_core_sums: bool = False) -> RegisterFile:
         RegisterClass.PREDICATE: (PREDICATE,),
     }
     return RegisterFile(
-        registers, Placement.TEMPORARIES, LoopEnd(), marks_early_results=False
+        registers, RegisterPlacement.TEMPORARIES, LoopEnd(), marks_early_results=False
     )

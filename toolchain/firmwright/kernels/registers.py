@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
-from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
 from firmwright.kernels.program import (
     Address,
     Argument,
@@ -28,16 +28,16 @@ from firmwright.kernels.program import (
     Loop,
     Move,
     Node,
-    Pointer,
+    PointerOperand,
     Program,
     Repeat,
     Step,
-    Value,
+    VirtualRegister,
     steps,
 )
 from firmwright.kernels.register_files import RegisterFile
 
-Holder: TypeAlias = Value | Pointer
+Holder: TypeAlias = VirtualRegister | PointerOperand
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Assignment:
     """
 
     registers: Mapping[Holder, str]
-    groups: Mapping[Value, tuple[str, ...]]
+    groups: Mapping[VirtualRegister, tuple[str, ...]]
     scratch: str = ""
 
 
@@ -80,7 +80,7 @@ def assign_registers(program: Program, file: RegisterFile) -> Assignment:
     except InternalError:
         if not file.loop_end.load:
             raise
-    scratch = Value(limit.place)
+    scratch = VirtualRegister(limit.place)
     registers = _scan(program, file, limit, scratch)
     (register,) = registers.pop(scratch)
     return replace(_assignment(registers), scratch=register)
@@ -88,9 +88,9 @@ def assign_registers(program: Program, file: RegisterFile) -> Assignment:
 
 def _assignment(found: Mapping[Holder, tuple[str, ...]]) -> Assignment:
     registers: dict[Holder, str] = {}
-    groups: dict[Value, tuple[str, ...]] = {}
+    groups: dict[VirtualRegister, tuple[str, ...]] = {}
     for holder, names in found.items():
-        if isinstance(holder, Value) and holder.is_group:
+        if isinstance(holder, VirtualRegister) and holder.is_group:
             groups[holder] = names
         else:
             (registers[holder],) = names
@@ -98,7 +98,10 @@ def _assignment(found: Mapping[Holder, tuple[str, ...]]) -> Assignment:
 
 
 def _scan(
-    program: Program, file: RegisterFile, limit: Value | None, scratch: Value | None
+    program: Program,
+    file: RegisterFile,
+    limit: VirtualRegister | None,
+    scratch: VirtualRegister | None,
 ) -> dict[Holder, tuple[str, ...]]:
     events, blocks = _events(program, limit, scratch)
     last_use = _last_uses(events, blocks)
@@ -116,7 +119,11 @@ def _scan(
             if result in assigned or (result in placed and not file.places_inputs):
                 continue
             kind = classes.get(result, RegisterClass.CORE)
-            if kind not in file.registers and isinstance(result, Value) and result.name:
+            if (
+                kind not in file.registers
+                and isinstance(result, VirtualRegister)
+                and result.name
+            ):
                 continue
             names = file.registers[kind]
             if kind is RegisterClass.VECTOR:
@@ -141,8 +148,10 @@ def _scan(
 
 def _free(holder: Holder, names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
     """Return the first of `names` that are not taken: one, or those of a group."""
-    is_group = isinstance(holder, Value) and holder.is_group
-    count = holder.place.lanes if isinstance(holder, Value) and is_group else 1
+    is_group = isinstance(holder, VirtualRegister) and holder.is_group
+    count = (
+        holder.place.lanes if isinstance(holder, VirtualRegister) and is_group else 1
+    )
     for first in range(len(names) - count + 1):
         found = tuple(names[first : first + count])
         if taken.isdisjoint(found):
@@ -151,7 +160,7 @@ def _free(holder: Holder, names: Sequence[str], taken: set[str]) -> tuple[str, .
 
 
 def _events(
-    program: Program, limit: Value | None, scratch: Value | None
+    program: Program, limit: VirtualRegister | None, scratch: VirtualRegister | None
 ) -> tuple[list[_Event], list[range]]:
     """Return the events in order, and the places of those in repeated blocks."""
     limits = (limit,) if limit and not scratch else ()
@@ -195,7 +204,7 @@ def _holders(given: Sequence[Argument] | Iterator[Argument]) -> Iterator[Holder]
             yield item.pointer
         elif isinstance(item, Lane):
             yield item.group
-        elif isinstance(item, Value) and not item.is_operand:
+        elif isinstance(item, VirtualRegister) and not item.is_operand:
             yield item
 
 
@@ -224,8 +233,12 @@ def _classes(program: Program, file: RegisterFile) -> dict[Holder, RegisterClass
     return classes | dict.fromkeys(program.pointers, file.inputs)
 
 
-def _places(instr: Instr, step: Step) -> Iterator[tuple[Value, RegisterClass]]:
+def _places(
+    instr: Instr, step: Step
+) -> Iterator[tuple[VirtualRegister, RegisterClass]]:
     places = (*instr.operands, *instr.results)
     for place, given in zip(places, (*step.operands, *step.results), strict=True):
-        if isinstance(place.place, Register) and isinstance(given, Value):
+        if isinstance(place.place, RegisterPlace) and isinstance(
+            given, VirtualRegister
+        ):
             yield given, place.place.kind

@@ -20,7 +20,14 @@ import random
 from collections.abc import Callable, Sequence
 
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
-from firmwright.kernels.program import Address, Argument, Lane, Pointer, Step, Value
+from firmwright.kernels.program import (
+    Address,
+    Argument,
+    Lane,
+    PointerOperand,
+    Step,
+    VirtualRegister,
+)
 from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.cycle_model import repeated_cycles
 from firmwright.targets.disassembly import Instruction, decode_instruction
@@ -106,9 +113,9 @@ def _conflict(one: Address, other: Address, later: Step, earlier: Step) -> bool:
     return one.pointer == other.pointer and bool(one.advance or other.advance)
 
 
-def _values(given: Sequence[Argument]) -> set[Value]:
+def _values(given: Sequence[Argument]) -> set[VirtualRegister]:
     values = (item.group if isinstance(item, Lane) else item for item in given)
-    return {item for item in values if isinstance(item, Value)}
+    return {item for item in values if isinstance(item, VirtualRegister)}
 
 
 def _addresses(step: Step) -> list[Address]:
@@ -117,7 +124,7 @@ def _addresses(step: Step) -> list[Address]:
 
 def _decoded(body: Sequence[Step]) -> list[Instruction]:
     """Return instructions with a register for each value, as if there were enough."""
-    numbers: dict[Value | Pointer, int] = {}
+    numbers: dict[VirtualRegister | PointerOperand, int] = {}
     decoded = []
     for step in body:
         is_arm = _is_arm(step.instr.instruction_set)
@@ -135,11 +142,14 @@ def _is_arm(instruction_set: InstructionSet) -> bool:
 
 
 def _argument_text(
-    given: Argument, numbers: dict[Value | Pointer, int], *, is_arm: bool
+    given: Argument,
+    numbers: dict[VirtualRegister | PointerOperand, int],
+    *,
+    is_arm: bool,
 ) -> str:
     letter = "r" if is_arm else "t"
     match given:
-        case Value(place):
+        case VirtualRegister(place):
             first = numbers.setdefault(given, _SPACED * (len(numbers) + 1))
             letter = _LETTERS.get(place.kind, letter)
             if place.kind is RegisterClass.FLOAT and place.lanes > 1:

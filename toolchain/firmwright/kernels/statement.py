@@ -32,11 +32,11 @@ from firmwright.kernels.program import (
     Loop,
     Move,
     Node,
-    Pointer,
+    PointerOperand,
     Program,
     Repeat,
     Step,
-    Value,
+    VirtualRegister,
     steps,
 )
 from firmwright.kernels.register_files import PREDICATE, RegisterFile
@@ -75,12 +75,16 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     return "\n".join(text)
 
 
-def _chosen(assembly: AssemblyText) -> list[Value]:
+def _chosen(assembly: AssemblyText) -> list[VirtualRegister]:
     """Return the named temporaries whose core registers the compiler chooses."""
     given = (item for step in steps(assembly.program.body) for item in step.results)
     found = []
     for item in dict.fromkeys(given):
-        if isinstance(item, Value) and item.is_local and item.place.lanes == 1:
+        if (
+            isinstance(item, VirtualRegister)
+            and item.is_local
+            and item.place.lanes == 1
+        ):
             found.append(item)
     return [value for value in found if value not in assembly.assigned.registers]
 
@@ -97,7 +101,7 @@ def _wrap(head: str, items: Sequence[str], end: str = "") -> list[str]:
     return [*lines, line.rstrip()]
 
 
-def _local_pointers(program: Program) -> list[Pointer]:
+def _local_pointers(program: Program) -> list[PointerOperand]:
     """Return the pointers that are no operands, but set by the program."""
     found = [move.pointer for move in moves(program.body)]
     return [each for each in dict.fromkeys(found) if each not in program.pointers]
@@ -171,7 +175,7 @@ def _count_name(loop: CountedLoop) -> str:
     return f"all_{loop.counter}"
 
 
-def _outputs(program: Program, locals_: Sequence[Pointer]) -> list[str]:
+def _outputs(program: Program, locals_: Sequence[PointerOperand]) -> list[str]:
     written = program.written
     outputs = []
     for value in program.registers:
@@ -195,14 +199,14 @@ def _counters(loops: Sequence[CountedLoop]) -> list[str]:
     return outputs
 
 
-def _moved(program: Program) -> list[Pointer]:
+def _moved(program: Program) -> list[PointerOperand]:
     """Return the operands that are pointers which advance."""
     moved = {move.pointer for move in moves(program.body)}
     moved |= {item.pointer for item in addresses(program) if item.advance}
     return [pointer for pointer in program.pointers if pointer in moved]
 
 
-def _base(program: Program, pointer: Pointer) -> RegisterClass:
+def _base(program: Program, pointer: PointerOperand) -> RegisterClass:
     """Return the class of a pointer: LOW if some access has no other base."""
     found = {RegisterClass.CORE}
     for step in steps(program.body):

@@ -19,16 +19,21 @@ from firmwright.base.dtypes import INT32, UINT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.isa.c_numbers import C_NUMBERS, number
-from firmwright.kernels.isa.instruction import Instr, Place, Register, RegisterClass
+from firmwright.kernels.isa.instruction import (
+    Instr,
+    Place,
+    RegisterClass,
+    RegisterPlace,
+)
 from firmwright.kernels.program import (
     Address,
     Argument,
     Lane,
     Program,
-    ProgramBuilder,
     Step,
-    Value,
+    VirtualRegister,
 )
+from firmwright.kernels.program_builder import ProgramBuilder
 
 _LENGTH = "vl"
 """The operand of RISC-V rows that tells how many lanes are in use."""
@@ -38,7 +43,7 @@ _LENGTH = "vl"
 class When:
     """Nodes that are executed if `condition` holds, and others if it does not."""
 
-    condition: Value
+    condition: VirtualRegister
     body: tuple["VectorNode", ...]
     otherwise: tuple["VectorNode", ...] = ()
 
@@ -55,7 +60,7 @@ class VectorProgram:
 
     def chosen(self, numbers: Mapping[str, int]) -> Program:
         """Return the program for immediate operands of some values."""
-        found: dict[Value, int] = {}
+        found: dict[VirtualRegister, int] = {}
         body = tuple(_chosen_steps(self.nodes, numbers, found))
         places = [given for step in body for given in (*step.results, *step.operands)]
         pointers = [given.pointer for given in places if isinstance(given, Address)]
@@ -63,7 +68,9 @@ class VectorProgram:
 
 
 def _chosen_steps(
-    nodes: Sequence[VectorNode], numbers: Mapping[str, int], found: dict[Value, int]
+    nodes: Sequence[VectorNode],
+    numbers: Mapping[str, int],
+    found: dict[VirtualRegister, int],
 ) -> Iterator[Step]:
     """Yield the steps that are executed; `found` are the values of conditions."""
     for node in nodes:
@@ -71,7 +78,7 @@ def _chosen_steps(
             case When(condition, body, otherwise):
                 taken = body if found[condition] else otherwise
                 yield from _chosen_steps(taken, numbers, found)
-            case Step(instr, (Value() as result,), operands):
+            case Step(instr, (VirtualRegister() as result,), operands):
                 known = [_number_of(given, numbers, found) for given in operands]
                 if None not in known and instr.instruction_set is C_NUMBERS:
                     found[result] = _compute(instr, [given or 0 for given in known])
@@ -81,10 +88,10 @@ def _chosen_steps(
 
 
 def _number_of(
-    given: Argument, numbers: Mapping[str, int], found: Mapping[Value, int]
+    given: Argument, numbers: Mapping[str, int], found: Mapping[VirtualRegister, int]
 ) -> int | None:
     match given:
-        case Value(name=name):
+        case VirtualRegister(name=name):
             return numbers.get(name, found.get(given))
         case int():
             return given
@@ -99,10 +106,10 @@ def _compute(instr: Instr, operands: Sequence[int]) -> int:
     return int(result.flat[0])
 
 
-def _fits(given: Register, place: Place) -> bool:
+def _fits(given: RegisterPlace, place: Place) -> bool:
     """Return whether a register may be an operand; C converts numbers."""
-    if not isinstance(place, Register) or place.kind is not given.kind:
-        return isinstance(place, Register) and place.lanes == given.lanes == 1
+    if not isinstance(place, RegisterPlace) or place.kind is not given.kind:
+        return isinstance(place, RegisterPlace) and place.lanes == given.lanes == 1
     return place.lanes == given.lanes == 1 or place == given
 
 
@@ -116,31 +123,33 @@ class VectorBuilder(ProgramBuilder):
 
     def __init__(self, name: str, length: str = _LENGTH) -> None:
         super().__init__(name)
-        self._length = Value(Register(RegisterClass.CORE, UINT32), length)
+        self._length = VirtualRegister(
+            RegisterPlace(RegisterClass.CORE, UINT32), length
+        )
         self._nodes: list[VectorNode] = []
 
     def __call__(
-        self, instr: Instr, *operands: Argument, into: Value | None = None
-    ) -> Value:
+        self, instr: Instr, *operands: Argument, into: VirtualRegister | None = None
+    ) -> VirtualRegister:
         (result,) = instr.results
-        assert isinstance(result.place, Register)
-        value = into or Value(result.place)
+        assert isinstance(result.place, RegisterPlace)
+        value = into or VirtualRegister(result.place)
         self._nodes.append(Step(instr, (value,), self._complete(instr, operands)))
         return value
 
-    def named(self, name: str, instr: Instr, *operands: Argument) -> Value:
+    def named(self, name: str, instr: Instr, *operands: Argument) -> VirtualRegister:
         """Append an instruction whose result is a variable `name` of the C."""
         (result,) = instr.results
-        assert isinstance(result.place, Register)
+        assert isinstance(result.place, RegisterPlace)
         return self(instr, *operands, into=self.local(name, result.place))
 
-    def number(self, name: str, dtype: DType = INT32) -> Value:
+    def number(self, name: str, dtype: DType = INT32) -> VirtualRegister:
         """Return a number that the C has a variable for."""
         return self.register(name, dtype)
 
-    def variable(self, name: str, place: Register) -> Value:
+    def variable(self, name: str, place: RegisterPlace) -> VirtualRegister:
         """Return a vector that the C has a variable for."""
-        return Value(place, name)
+        return VirtualRegister(place, name)
 
     def store(self, instr: Instr, to: Address, *operands: Argument) -> None:
         self._nodes.append(Step(instr, (to,), self._complete(instr, (*operands, to))))
@@ -152,15 +161,17 @@ class VectorBuilder(ProgramBuilder):
         complete: list[Argument] = []
         for operand in instr.operands:
             given = self._length if operand.name == _LENGTH else rest.pop(0)
-            if isinstance(given, int) and isinstance(operand.place, Register):
+            if isinstance(given, int) and isinstance(operand.place, RegisterPlace):
                 given = self(number, given)
-            if isinstance(given, Value) and not _fits(given.place, operand.place):
+            if isinstance(given, VirtualRegister) and not _fits(
+                given.place, operand.place
+            ):
                 raise InternalError(f"{instr.name} cannot take {given}")
             complete.append(given)
         return tuple(complete)
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: VirtualRegister) -> Iterator[None]:
         outer, self._nodes = self._nodes, []
         yield
         self._nodes = [*outer, When(condition, tuple(self._nodes))]

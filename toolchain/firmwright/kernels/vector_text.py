@@ -13,9 +13,9 @@ from textwrap import indent
 
 from firmwright.base.errors import InternalError
 from firmwright.kernels.isa.c_numbers import C_NUMBERS
-from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import RVV, register_group
-from firmwright.kernels.program import Address, Argument, Lane, Step, Value
+from firmwright.kernels.program import Address, Argument, Lane, Step, VirtualRegister
 from firmwright.kernels.vector_program import VectorNode, VectorProgram, When
 
 _WIDTH = 88
@@ -30,7 +30,7 @@ def vector_text(program: VectorProgram) -> str:
     return "\n".join(_Text(uses, writes).block(program.nodes))
 
 
-def vector_c_type(instr: Instr, place: Register) -> str:
+def vector_c_type(instr: Instr, place: RegisterPlace) -> str:
     if place.kind is RegisterClass.PREDICATE:
         return "mve_pred16_t"
     if place.kind is not RegisterClass.VECTOR:
@@ -49,14 +49,18 @@ def _steps(nodes: Sequence[VectorNode]) -> Iterator[Step]:
             yield node
 
 
-def _used_values(nodes: Sequence[VectorNode]) -> Iterator[Value]:
+def _used_values(nodes: Sequence[VectorNode]) -> Iterator[VirtualRegister]:
     for step in _steps(nodes):
-        yield from (given for given in step.operands if isinstance(given, Value))
+        yield from (
+            given for given in step.operands if isinstance(given, VirtualRegister)
+        )
 
 
-def _written_values(nodes: Sequence[VectorNode]) -> Iterator[Value]:
+def _written_values(nodes: Sequence[VectorNode]) -> Iterator[VirtualRegister]:
     for step in _steps(nodes):
-        yield from (result for result in step.results if isinstance(result, Value))
+        yield from (
+            result for result in step.results if isinstance(result, VirtualRegister)
+        )
 
 
 @dataclass(slots=True)
@@ -65,17 +69,17 @@ class _Pending:
 
     text: str
     c_type: str
-    reads: frozenset[Value]
+    reads: frozenset[VirtualRegister]
 
 
 @dataclass(slots=True)
 class _Text:
     """The C of values: names, or expressions that wait for their use."""
 
-    uses: Counter[Value]
-    writes: Counter[Value]
-    names: dict[Value, str] = field(default_factory=dict)
-    pending: dict[Value, _Pending] = field(default_factory=dict)
+    uses: Counter[VirtualRegister]
+    writes: Counter[VirtualRegister]
+    names: dict[VirtualRegister, str] = field(default_factory=dict)
+    pending: dict[VirtualRegister, _Pending] = field(default_factory=dict)
     count: int = 0
 
     def block(self, nodes: Sequence[VectorNode]) -> list[str]:
@@ -95,7 +99,7 @@ class _Text:
     def _step(self, step: Step) -> list[str]:
         (result,) = step.results
         parts = [self._take(given) for given in step.operands]
-        reads = frozenset[Value]().union(*(part.reads for part in parts))
+        reads = frozenset[VirtualRegister]().union(*(part.reads for part in parts))
         lines: list[str] = []
         head, text = self._head(step.instr, result), self._expression(step, parts)
         while len(head + text) > _WIDTH:
@@ -107,7 +111,7 @@ class _Text:
             lines.append(line)
             text = self._expression(step, parts)
         if isinstance(result, Address) and any(
-            isinstance(operand.place, Register)
+            isinstance(operand.place, RegisterPlace)
             and operand.place.kind is RegisterClass.PREDICATE
             for operand in step.instr.operands
         ):
@@ -131,12 +135,12 @@ class _Text:
         self.count += 1
         return name, f"const {part.c_type} {name} = {part.text};"
 
-    def _check_pending(self, step: Step, result: Value | Address) -> None:
+    def _check_pending(self, step: Step, result: VirtualRegister | Address) -> None:
         for part in self.pending.values():
             if result in part.reads:
                 raise InternalError(f"{step.instr.name} overwrites what {part.text} is")
 
-    def _head(self, instr: Instr, result: Value | Address) -> str:
+    def _head(self, instr: Instr, result: VirtualRegister | Address) -> str:
         """Return the beginning of a statement that assigns to a variable."""
         if isinstance(result, Address) or not instr.c:
             return ""
@@ -169,9 +173,9 @@ class _Text:
                 place = index.distance.immediate or (index.offset or "")
                 text = f"{pointer.name} + {place}" if place else pointer.name
                 return _Pending(text, "", frozenset())
-            case Value(name=name) if not name and given in self.pending:
+            case VirtualRegister(name=name) if not name and given in self.pending:
                 return self.pending.pop(given)
-            case Value(name=name):
+            case VirtualRegister(name=name):
                 return _Pending(name or self.names[given], "", frozenset({given}))
             case Lane():
                 raise InternalError("a lane is an operand of a vector intrinsic")

@@ -37,13 +37,8 @@ from firmwright.base.dtypes import INT32, UINT32
 from firmwright.kernels.assembly import ProgramForms
 from firmwright.kernels.isa.dsp import smlad, smuad, sxtb16, sxtb16_ror8
 from firmwright.kernels.isa.thumb2 import ldr, ldrd
-from firmwright.kernels.program import (
-    Index,
-    Pointer,
-    Program,
-    ProgramBuilder,
-    Value,
-)
+from firmwright.kernels.program import Index, PointerOperand, Program, VirtualRegister
+from firmwright.kernels.program_builder import ProgramBuilder
 
 ACCUMULATORS = 8
 
@@ -106,13 +101,13 @@ class _Tile:
 
     k: ProgramBuilder
     tile: GemmTile
-    w: Pointer
-    x: Pointer
-    sums: Sequence[Value]
+    w: PointerOperand
+    x: PointerOperand
+    sums: Sequence[VirtualRegister]
     is_narrow: bool
     starts: bool = False
 
-    def add(self, at: int, weights: Value, column: Value) -> None:
+    def add(self, at: int, weights: VirtualRegister, column: VirtualRegister) -> None:
         """Add the products of two taps to accumulator `at`, or set it to them."""
         total = self.sums[at]
         if self.starts:
@@ -120,13 +115,13 @@ class _Tile:
         else:
             self.k(smlad, weights, column, total, into=total)
 
-    def words(self, at: Index) -> tuple[Value, Value]:
+    def words(self, at: Index) -> tuple[VirtualRegister, VirtualRegister]:
         """Load two words of weights."""
         if self.is_narrow:
             return self.k(ldr, self.w[at]), self.k(ldr, self.w[at + 1])
         return self.k.pair(ldrd, self.w[at])
 
-    def columns(self, at: Index, count: int) -> tuple[Value, ...]:
+    def columns(self, at: Index, count: int) -> tuple[VirtualRegister, ...]:
         """Load the words of one or two adjacent pixels."""
         if count == 1:
             return (self.k(ldr, self.x[at]),)
@@ -233,11 +228,11 @@ def _byte_column_twice(o: _Tile, i: Index) -> None:
 
 def _two_pairs(
     o: _Tile,
-    words: tuple[Value, Value],
+    words: tuple[VirtualRegister, VirtualRegister],
     pair: int,
-    column: Value,
+    column: VirtualRegister,
     following: Index | None = None,
-) -> tuple[Value, Value]:
+) -> tuple[VirtualRegister, VirtualRegister]:
     """Multiply two pairs of channels; return the words that follow, if there are any.
 
     No product waits for its operand. The words that follow are loaded before the last

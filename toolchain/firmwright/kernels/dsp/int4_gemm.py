@@ -22,13 +22,8 @@ from firmwright.kernels.isa.dsp import smlad, sxtb16, sxtb16_ror8
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.isa.thumb2 import add, and_immediate, ldr, ldrd, load_four, sub
 from firmwright.kernels.isa.vfp import VLDMIA_INTS, vmov_to_core
-from firmwright.kernels.program import (
-    Index,
-    Pointer,
-    Program,
-    ProgramBuilder,
-    Value,
-)
+from firmwright.kernels.program import Index, PointerOperand, Program, VirtualRegister
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import NAMED_THUMB2_FILE
 
 PIXELS = 4
@@ -52,22 +47,30 @@ class _Int4:
     """The operands of a program under construction."""
 
     k: ProgramBuilder
-    w: Pointer
-    x: Pointer
-    sums: Sequence[Value]
+    w: PointerOperand
+    x: PointerOperand
+    sums: Sequence[VirtualRegister]
 
-    def add(self, pixel: int, even: Value, odd: Value, column: Value) -> None:
+    def add(
+        self,
+        pixel: int,
+        even: VirtualRegister,
+        odd: VirtualRegister,
+        column: VirtualRegister,
+    ) -> None:
         """Add the products of two taps to both accumulators of a pixel."""
         for weights, place in ((even, pixel), (odd, pixel + PIXELS)):
             total = self.sums[place]
             self.k(smlad, weights, column, total, into=total)
 
-    def split(self, extract: Instr, word: Value) -> tuple[Value, Value]:
+    def split(
+        self, extract: Instr, word: VirtualRegister
+    ) -> tuple[VirtualRegister, VirtualRegister]:
         """Return the weights of the even and of the odd channel for two taps."""
         odd = self.k(extract, word)
         return self.k(and_immediate, odd, _EVEN_WEIGHTS), odd
 
-    def half(self, at: Index, extract: Instr, word: Value) -> None:
+    def half(self, at: Index, extract: Instr, word: VirtualRegister) -> None:
         """Multiply two taps; pixels are loaded in pairs."""
         columns = self.k.pair(ldrd, self.x[at])
         even, odd = self.split(extract, word)
@@ -90,7 +93,9 @@ def _wide_step(o: _Int4, i: Index) -> None:
     k, at = o.k, i * _STEP_COLUMNS
     word = k(ldr, o.w[i])
 
-    def multiply(weights: Value, first: int, columns: Sequence[Value]) -> None:
+    def multiply(
+        weights: VirtualRegister, first: int, columns: Sequence[VirtualRegister]
+    ) -> None:
         for place, column in enumerate(columns, first):
             k(smlad, weights, column, o.sums[place], into=o.sums[place])
 
@@ -105,7 +110,7 @@ def _wide_step(o: _Int4, i: Index) -> None:
     o.half(at + PIXELS, sxtb16_ror8, word)
 
 
-def _float_step(words: Value) -> Callable[[_Int4, Index], None]:
+def _float_step(words: VirtualRegister) -> Callable[[_Int4, Index], None]:
     def multiply(o: _Int4, i: Index) -> None:
         word = o.k(vmov_to_core, words[i])
         o.half(i * _STEP_COLUMNS, sxtb16, word)

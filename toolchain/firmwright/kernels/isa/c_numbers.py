@@ -12,15 +12,15 @@ from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
     Int,
-    Register,
     RegisterClass,
+    RegisterPlace,
     Word,
 )
 from firmwright.kernels.isa.lanes import constant
 
 C_NUMBERS = InstructionSet("c_numbers", frozenset())
 
-Truth = Annotated[ArithExpr, Register(RegisterClass.CORE, BOOL)]
+Truth = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, BOOL)]
 
 
 @C_NUMBERS.instruction("", c="{value}")

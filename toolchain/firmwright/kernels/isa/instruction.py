@@ -53,7 +53,7 @@ class RegisterClass(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class RegisterPlace:
     """An operand in a register that holds `lanes` values of `dtype`, lowest first.
 
     Registers of class FLOAT hold one value; several lanes are as many adjacent
@@ -145,32 +145,32 @@ class Immediate:
     values: Sequence[int]
 
 
-Place: TypeAlias = Register | Memory | Immediate
+Place: TypeAlias = RegisterPlace | Memory | Immediate
 Lanes: TypeAlias = tuple[ArithExpr, ...]
 """The values of a vector register, or the elements of memory."""
 Semantics: TypeAlias = Callable[..., ArithExpr | tuple[Any, ...]]
 
-Word = Annotated[ArithExpr, Register(RegisterClass.CORE, UINT32)]
-Int = Annotated[ArithExpr, Register(RegisterClass.CORE, INT32)]
-LowWord = Annotated[ArithExpr, Register(RegisterClass.LOW, UINT32)]
-LowInt = Annotated[ArithExpr, Register(RegisterClass.LOW, INT32)]
-EvenInt = Annotated[ArithExpr, Register(RegisterClass.EVEN, INT32)]
-EvenWord = Annotated[ArithExpr, Register(RegisterClass.EVEN, UINT32)]
-Float = Annotated[ArithExpr, Register(RegisterClass.FLOAT, FLOAT32)]
-Bytes16 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT8, 16)]
-Halves8 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT16, 8)]
-Ints4 = Annotated[Lanes, Register(RegisterClass.VECTOR, INT32, 4)]
-Floats4 = Annotated[Lanes, Register(RegisterClass.VECTOR, FLOAT32, 4)]
-UnsignedBytes16 = Annotated[Lanes, Register(RegisterClass.VECTOR, UINT8, 16)]
-UnsignedHalves8 = Annotated[Lanes, Register(RegisterClass.VECTOR, UINT16, 8)]
-UnsignedInts4 = Annotated[Lanes, Register(RegisterClass.VECTOR, UINT32, 4)]
-Predicate16 = Annotated[Lanes, Register(RegisterClass.PREDICATE, BOOL, 16)]
-Predicate8 = Annotated[Lanes, Register(RegisterClass.PREDICATE, BOOL, 8)]
-Predicate4 = Annotated[Lanes, Register(RegisterClass.PREDICATE, BOOL, 4)]
+Word = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, UINT32)]
+Int = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, INT32)]
+LowWord = Annotated[ArithExpr, RegisterPlace(RegisterClass.LOW, UINT32)]
+LowInt = Annotated[ArithExpr, RegisterPlace(RegisterClass.LOW, INT32)]
+EvenInt = Annotated[ArithExpr, RegisterPlace(RegisterClass.EVEN, INT32)]
+EvenWord = Annotated[ArithExpr, RegisterPlace(RegisterClass.EVEN, UINT32)]
+Float = Annotated[ArithExpr, RegisterPlace(RegisterClass.FLOAT, FLOAT32)]
+Bytes16 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, INT8, 16)]
+Halves8 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, INT16, 8)]
+Ints4 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, INT32, 4)]
+Floats4 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, FLOAT32, 4)]
+UnsignedBytes16 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, UINT8, 16)]
+UnsignedHalves8 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, UINT16, 8)]
+UnsignedInts4 = Annotated[Lanes, RegisterPlace(RegisterClass.VECTOR, UINT32, 4)]
+Predicate16 = Annotated[Lanes, RegisterPlace(RegisterClass.PREDICATE, BOOL, 16)]
+Predicate8 = Annotated[Lanes, RegisterPlace(RegisterClass.PREDICATE, BOOL, 8)]
+Predicate4 = Annotated[Lanes, RegisterPlace(RegisterClass.PREDICATE, BOOL, 4)]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class InstrOperand:
     """An operand of an instruction; `name` is its placeholder in the text."""
 
     name: str
@@ -201,12 +201,12 @@ class Instr:
         return inspect.getdoc(self.semantics) or ""
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[InstrOperand, ...]:
         """The operands that the instruction reads, in the order of the function."""
         return _signature(self)[0]
 
     @property
-    def results(self) -> tuple[Operand, ...]:
+    def results(self) -> tuple[InstrOperand, ...]:
         """The operands that the instruction writes."""
         return _signature(self)[1]
 
@@ -242,7 +242,7 @@ class Instr:
         """
         places = {operand.place for operand in self.operands}
         has_predicate = any(
-            isinstance(place, Register) and place.kind is RegisterClass.PREDICATE
+            isinstance(place, RegisterPlace) and place.kind is RegisterClass.PREDICATE
             for place in places
         )
         return has_predicate and self.asm.partition(".")[0].endswith("t")
@@ -274,42 +274,46 @@ class Instr:
                 values.append(immediates[operand.name])
                 continue
             lanes = tuple(ArithExpr(var) for var in operand_lanes(operand))
-            is_scalar = isinstance(operand.place, Register) and operand.place.lanes == 1
+            is_scalar = (
+                isinstance(operand.place, RegisterPlace) and operand.place.lanes == 1
+            )
             values.append(lanes[0] if is_scalar else lanes)
         return tuple(
             tuple(lane.expr for lane in lanes) for lanes in self.apply(*values)
         )
 
 
-def operand_lanes(operand: Operand) -> tuple[tir.Var, ...]:
+def operand_lanes(operand: InstrOperand) -> tuple[tir.Var, ...]:
     """Return the variables of the lanes or elements of an operand."""
     place = operand.place
     match place:
-        case Register(_, dtype, 1):
+        case RegisterPlace(_, dtype, 1):
             return (tir.Var(operand.name, dtype),)
-        case Register(_, dtype, count) | Memory(dtype, count):
+        case RegisterPlace(_, dtype, count) | Memory(dtype, count):
             return tuple(tir.Var(f"{operand.name}{i}", dtype) for i in range(count))
         case Immediate():
             raise InternalError(f"the immediate {operand.name} has no lanes")
 
 
 @cache
-def _signature(instr: Instr) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+def _signature(
+    instr: Instr,
+) -> tuple[tuple[InstrOperand, ...], tuple[InstrOperand, ...]]:
     hints = get_type_hints(instr.semantics, include_extras=True)
     returned = hints.pop("return")
-    operands = tuple(Operand(name, _place(hint)) for name, hint in hints.items())
+    operands = tuple(InstrOperand(name, _place(hint)) for name, hint in hints.items())
     if get_origin(returned) is tuple:
         places = [_place(hint) for hint in get_args(returned)]
-        results = [Operand(f"d{i}", place) for i, place in enumerate(places)]
+        results = [InstrOperand(f"d{i}", place) for i, place in enumerate(places)]
     else:
         place = _place(returned)
-        results = [Operand("address" if isinstance(place, Memory) else "d", place)]
+        results = [InstrOperand("address" if isinstance(place, Memory) else "d", place)]
     return operands, tuple(results)
 
 
 def _place(hint: Any) -> Place:
     _, place = get_args(hint)
-    assert isinstance(place, Register | Memory | Immediate)
+    assert isinstance(place, RegisterPlace | Memory | Immediate)
     return place
 
 

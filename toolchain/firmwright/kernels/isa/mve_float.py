@@ -17,8 +17,8 @@ from firmwright.kernels.isa.instruction import (
     InstructionSet,
     Ints4,
     Predicate4,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 from firmwright.kernels.isa.lanes import constant
 from firmwright.kernels.isa.mve import Lane4
@@ -36,7 +36,7 @@ from firmwright.kernels.isa.vectors import (
 
 MVE_FLOAT = InstructionSet("mve_float", frozenset({"mvefp"}), MVE_MEMORY)
 
-CoreFloat = Annotated[ArithExpr, Register(RegisterClass.CORE, FLOAT32)]
+CoreFloat = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, FLOAT32)]
 """A float in a core register."""
 
 

@@ -27,8 +27,8 @@ from firmwright.kernels.isa.instruction import (
     InstructionSet,
     Lanes,
     Memory,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 from firmwright.kernels.isa.mve_lanes import MVE_LANES
 from firmwright.kernels.isa.vectors import active, active_or_zero, cast
@@ -54,18 +54,18 @@ class _Access:
         return _VECTOR_BITS // self.lane.bits
 
     @property
-    def vector(self) -> Register:
-        return Register(RegisterClass.VECTOR, self.lane, self.lanes)
+    def vector(self) -> RegisterPlace:
+        return RegisterPlace(RegisterClass.VECTOR, self.lane, self.lanes)
 
     @property
-    def predicate(self) -> Register:
-        return Register(RegisterClass.PREDICATE, BOOL, self.lanes)
+    def predicate(self) -> RegisterPlace:
+        return RegisterPlace(RegisterClass.PREDICATE, BOOL, self.lanes)
 
     @property
-    def index(self) -> Register:
+    def index(self) -> RegisterPlace:
         """The vector of offsets, which has lanes of the same width."""
         offsets = {8: UINT8, 16: UINT16, 32: UINT32}[self.lane.bits]
-        return Register(RegisterClass.VECTOR, offsets, self.lanes)
+        return RegisterPlace(RegisterClass.VECTOR, offsets, self.lanes)
 
     @property
     def memory(self) -> Memory:

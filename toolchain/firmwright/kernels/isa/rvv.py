@@ -31,8 +31,8 @@ from firmwright.kernels.isa.instruction import (
     Int,
     Lanes,
     Memory,
-    Register,
     RegisterClass,
+    RegisterPlace,
     Semantics,
     Word,
 )
@@ -77,8 +77,8 @@ class _Vectors:
     def group(self, dtype: DType) -> str:
         return register_group(dtype, self.lanes)
 
-    def of(self, dtype: DType) -> Register:
-        return Register(RegisterClass.VECTOR, dtype, self.lanes)
+    def of(self, dtype: DType) -> RegisterPlace:
+        return RegisterPlace(RegisterClass.VECTOR, dtype, self.lanes)
 
     def memory(self, dtype: DType) -> Memory:
         return Memory(dtype, self.lanes, range(1))

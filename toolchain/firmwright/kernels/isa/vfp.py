@@ -19,8 +19,8 @@ from firmwright.kernels.isa.instruction import (
     Int,
     Lanes,
     Memory,
-    Register,
     RegisterClass,
+    RegisterPlace,
 )
 from firmwright.kernels.isa.thumb2 import THUMB2
 from firmwright.kernels.isa.vectors import float_to_int, nearest_even
@@ -29,7 +29,7 @@ VFP = InstructionSet("vfp", frozenset({"fpu"}), THUMB2)
 
 MOST_IN_GROUP = 16
 """Registers of the longest multiple load that micro-kernels use."""
-IntInFloat = Annotated[ArithExpr, Register(RegisterClass.FLOAT, INT32)]
+IntInFloat = Annotated[ArithExpr, RegisterPlace(RegisterClass.FLOAT, INT32)]
 """An integer in a register of the FPU."""
 
 
@@ -37,9 +37,9 @@ def _memory(count: int, dtype: DType = FLOAT32) -> Memory:
     return Memory(dtype, count, range(1), can_advance=True, form=AddressForm.MULTIPLE)
 
 
-def _group(count: int, dtype: DType = FLOAT32) -> Register:
+def _group(count: int, dtype: DType = FLOAT32) -> RegisterPlace:
     """Return `count` adjacent registers."""
-    return Register(RegisterClass.FLOAT, dtype, count)
+    return RegisterPlace(RegisterClass.FLOAT, dtype, count)
 
 
 @VFP.instruction("vadd.f32 {d}, {a}, {b}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import (
     vaddq_s16,
     vaddq_s32,
@@ -19,7 +19,8 @@ from firmwright.kernels.isa.mve import (
 )
 from firmwright.kernels.isa.mve_lanes import vmovlbq_s16, vmovltq_s16
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
-from firmwright.kernels.program import Pointer, Program, ProgramBuilder, Value
+from firmwright.kernels.program import PointerOperand, Program, VirtualRegister
+from firmwright.kernels.program_builder import ProgramBuilder
 
 CHANNELS = 16
 SUMS = ("a", "b", "c", "d")
@@ -63,11 +64,11 @@ class _Kernel:
     """The operands of a program under construction."""
 
     k: ProgramBuilder
-    x: Pointer
-    w: Pointer
-    sums: tuple[Value, ...]
+    x: PointerOperand
+    w: PointerOperand
+    sums: tuple[VirtualRegister, ...]
 
-    def _values(self, tap: _Tap) -> Value:
+    def _values(self, tap: _Tap) -> VirtualRegister:
         values = self.k(_LOAD, self.x[0])
         if tap.distance:
             self.k.move(self.x, self.x, tap.distance)
@@ -105,7 +106,7 @@ class _Kernel:
         lower, upper = k(vmovlbq_s16, even), k(vmovltq_s16, even)
         self._add((lower, upper, lower_odd, upper_odd))
 
-    def _add(self, parts: Sequence[Value]) -> None:
+    def _add(self, parts: Sequence[VirtualRegister]) -> None:
         for total, part in zip(self.sums, parts, strict=True):
             self.k(vaddq_s32, total, part, into=total)
 
@@ -113,7 +114,7 @@ class _Kernel:
 def _begin(name: str) -> _Kernel:
     k = ProgramBuilder(name)
     x, w = k.pointer("x", INT8), k.pointer("w", INT8)
-    vector = Register(RegisterClass.VECTOR, INT32, 4)
+    vector = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
     return _Kernel(k, x, w, tuple(k.operand(name, vector) for name in SUMS))
 
 

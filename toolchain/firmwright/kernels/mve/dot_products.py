@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32, DType
-from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import (
     vmov_lanes_2_0,
     vmov_lanes_3_1,
@@ -41,11 +41,11 @@ from firmwright.kernels.isa.thumb2_bits import sub_asr
 from firmwright.kernels.program import (
     Address,
     Index,
-    Pointer,
+    PointerOperand,
     Program,
-    ProgramBuilder,
-    Value,
+    VirtualRegister,
 )
+from firmwright.kernels.program_builder import ProgramBuilder
 
 BYTES_PER_STEP = 16
 STEPS_PER_ITERATION = 8
@@ -138,16 +138,20 @@ class _Kernel:
 
     k: ProgramBuilder
     weights: Weights
-    w: Pointer
-    columns: Sequence[Pointer]
-    sums: Sequence[Value]
+    w: PointerOperand
+    columns: Sequence[PointerOperand]
+    sums: Sequence[VirtualRegister]
 
     @property
     def rows(self) -> _Rows:
         return _HALVES if self.weights is Weights.INT16 else _BYTES
 
     def step(
-        self, at: Index | None, *, starts: bool = False, inside: Value | None = None
+        self,
+        at: Index | None,
+        *,
+        starts: bool = False,
+        inside: VirtualRegister | None = None,
     ) -> None:
         """Multiply a vector of each column by those of all weight rows.
 
@@ -156,7 +160,7 @@ class _Kernel:
         them is loaded; without one, a column is loaded where its first product needs
         it, as a Cortex-M55 loads a vector while it multiplies others.
         """
-        loaded: list[Value] = []
+        loaded: list[VirtualRegister] = []
         if inside:
             loaded = [self._column(column, at, inside) for column in self.columns]
         count = len(self.columns)
@@ -178,10 +182,12 @@ class _Kernel:
                 else:
                     self.k(self.rows.multiply_add, total, column, weights)
 
-    def _next(self, pointer: Pointer) -> Address:
+    def _next(self, pointer: PointerOperand) -> Address:
         return pointer.next(self.weights.width)
 
-    def _column(self, column: Pointer, at: Index | None, inside: Value | None) -> Value:
+    def _column(
+        self, column: PointerOperand, at: Index | None, inside: VirtualRegister | None
+    ) -> VirtualRegister:
         address = self._next(column) if at is None else column[at * self.weights.width]
         if inside:
             return self.k(self.rows.load_some, address, inside)
@@ -195,8 +201,8 @@ class _Kernel:
         """
         k = self.k
         rest = k.register("rest", UINT32)
-        before = k.local("p0", Register(RegisterClass.PREDICATE, BOOL, 16))
-        core = Register(RegisterClass.CORE, UINT32)
+        before = k.local("p0", RegisterPlace(RegisterClass.PREDICATE, BOOL, 16))
+        core = RegisterPlace(RegisterClass.CORE, UINT32)
         kept = k(vmrs, before, into=k.local("kept", core))
         inside = k(self.rows.predicate, rest)
         self.step(at, starts=starts, inside=inside)
@@ -204,7 +210,7 @@ class _Kernel:
 
     def collect(self) -> None:
         """Collect the sums in the vectors `first` and `second`."""
-        k, place = self.k, Register(RegisterClass.VECTOR, INT32, 4)
+        k, place = self.k, RegisterPlace(RegisterClass.VECTOR, INT32, 4)
         if self.weights is Weights.INT4:
             for even, odd in zip(self.sums[::2], self.sums[1::2], strict=True):
                 k(sub_asr, odd, even, 4, into=odd)
@@ -223,7 +229,7 @@ def _begin(name: str, columns: Sequence[str], weights: Weights) -> _Kernel:
     k = ProgramBuilder(name)
     w = k.pointer("w", INT8)
     pointers = [k.pointer(column, weights.column) for column in columns]
-    even = Register(RegisterClass.EVEN, INT32)
+    even = RegisterPlace(RegisterClass.EVEN, INT32)
     sums = [k.local(f"c{number}", even) for number in range(_SUMS)]
     return _Kernel(k, weights, w, pointers, sums)
 

@@ -21,15 +21,15 @@ from typing import Literal, TypeAlias
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, DType
 from firmwright.kernels.assembly import ProgramForms
 from firmwright.kernels.isa import rv32, thumb1, thumb2, xtensa
-from firmwright.kernels.isa.instruction import Instr, Register, RegisterClass
+from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
 from firmwright.kernels.program import (
     Distance,
     Index,
-    Pointer,
+    PointerOperand,
     Program,
-    ProgramBuilder,
-    Value,
+    VirtualRegister,
 )
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import RV32_FILE, THUMB1_FILE, XTENSA_FILE
 
 OperandLayout: TypeAlias = Literal["bytes", "tiles", "unsigned"]
@@ -88,7 +88,7 @@ class _Block:
             for total in others:
                 self.k(copy, first, into=total)
 
-    def of_row(self, row: int) -> list[Value]:
+    def of_row(self, row: int) -> list[VirtualRegister]:
         return self.sums[self.shape.place(row, 0) :][: self.shape.pixels]
 
 
@@ -126,7 +126,7 @@ def _hold_weights(o: _Block, load: Instr, i: Index) -> None:
 
 
 def _hold_columns(o: _Block, load: Instr, i: Index, at_once: int) -> None:
-    columns: list[Value] = []
+    columns: list[VirtualRegister] = []
     for pixel in reversed(range(o.shape.pixels)):
         columns.insert(0, o.k(load, o.x[o.shape.tap(i, pixel)]))
     for first in range(0, o.shape.rows, at_once):
@@ -167,7 +167,7 @@ def _rvm_program(shape: ScalarMicrokernel) -> Program:
         taps = [shape.tap(i, pixel) for pixel in range(shape.pixels)]
         columns = [o.k(load, o.x[tap]) for tap in taps]
         weight = o.k(load, o.w[i * shape.rows])
-        waiting: tuple[Value, Value] | None = None
+        waiting: tuple[VirtualRegister, VirtualRegister] | None = None
         for row in range(shape.rows):
             current = weight
             for pixel, total in enumerate(o.of_row(row)):
@@ -180,7 +180,9 @@ def _rvm_program(shape: ScalarMicrokernel) -> Program:
     return o.k.build()
 
 
-def _add_product(o: _Block, waiting: tuple[Value, Value] | None) -> None:
+def _add_product(
+    o: _Block, waiting: tuple[VirtualRegister, VirtualRegister] | None
+) -> None:
     if waiting is not None:
         total, product = waiting
         o.k(rv32.add, total, product, into=total)
@@ -250,10 +252,12 @@ def _thumb1_program(unroll: int) -> Program:
     return k.build()
 
 
-def _thumb1_begin(k: ProgramBuilder, start: Pointer) -> Sequence[Value]:
-    totals: list[Value] = []
+def _thumb1_begin(
+    k: ProgramBuilder, start: PointerOperand
+) -> Sequence[VirtualRegister]:
+    totals: list[VirtualRegister] = []
     for row in range(THUMB1_ROWS):
-        total = k.local(f"sum{row}", Register(RegisterClass.CORE, INT32))
+        total = k.local(f"sum{row}", RegisterPlace(RegisterClass.CORE, INT32))
         totals.append(total)
         if row < _LOW_SUMS:
             k(thumb1.ldr, start[row], into=total)

@@ -30,12 +30,12 @@ from firmwright.kernels.isa.vfp import (
 )
 from firmwright.kernels.program import (
     Lane,
-    Pointer,
+    PointerOperand,
     Program,
-    ProgramBuilder,
-    Value,
+    VirtualRegister,
     instruction_count,
 )
+from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import RegisterFile, vfp_file
 
 STEPS_PER_ITERATION = 6
@@ -101,9 +101,9 @@ class _Kernel:
     style: MultiplyAdd
     tile: FpuTile
     group: int
-    w: Pointer
-    x: Sequence[Pointer]
-    sums: Sequence[Value]
+    w: PointerOperand
+    x: Sequence[PointerOperand]
+    sums: Sequence[VirtualRegister]
 
     def elements(self, count: int, *, starts: bool = False) -> None:
         """Multiply and add elements; if it `starts`, the first sets the sums."""
@@ -134,7 +134,7 @@ class _Kernel:
         free = _REGISTERS - self.tile.first_free - loaded
         room = min(free, _PRODUCTS_MAX)
         for start in range(0, len(terms), room):
-            products: list[tuple[Value, Value]] = []
+            products: list[tuple[VirtualRegister, VirtualRegister]] = []
             for term in terms[start : start + room]:
                 product = self.k(vmul_f32, term.weight, term.value)
                 products.append((term.total, product))
@@ -146,7 +146,7 @@ class _Kernel:
 class _Term:
     """A product that is added to a sum."""
 
-    total: Value
+    total: VirtualRegister
     weight: Lane
     value: Lane
 
@@ -154,7 +154,7 @@ class _Term:
 def _begin(name: str, style: MultiplyAdd, tile: FpuTile, group: int) -> _Kernel:
     k = ProgramBuilder(name)
     w, x = k.pointer("w", FLOAT32), k.pointer("x", FLOAT32)
-    others = [Pointer(f"x{n}", FLOAT32) for n in range(1, tile.pixels)]
+    others = [PointerOperand(f"x{n}", FLOAT32) for n in range(1, tile.pixels)]
     sums = []
     for place in range(tile.sums):
         sums.append(k.register(f"c{place}", FLOAT32, RegisterClass.FLOAT))

@@ -18,7 +18,7 @@ from firmwright.kernels.elementwise import (
 from firmwright.kernels.isa import mve
 from firmwright.kernels.isa.c_numbers import both, equal, greater, less
 from firmwright.kernels.isa.instruction import Instr
-from firmwright.kernels.program import Pointer, Value
+from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
@@ -71,15 +71,15 @@ class SumRows:
     add: Instr
     sign: Instr
     shift_right: Instr
-    shift_amount: Callable[[VectorBuilder, Value], Value]
+    shift_amount: Callable[[VectorBuilder, VirtualRegister], VirtualRegister]
 
-    def nudge(self, k: VectorBuilder, value: Value) -> Value:
+    def nudge(self, k: VectorBuilder, value: VirtualRegister) -> VirtualRegister:
         """Return one less where `value` is negative: its halves round up."""
         return k(self.add, value, k(self.sign, value, 31))
 
     def term(
-        self, k: VectorBuilder, lanes: Value, name: str, left: int | None
-    ) -> Value:
+        self, k: VectorBuilder, lanes: VirtualRegister, name: str, left: int | None
+    ) -> VirtualRegister:
         """Return an input minus its zero point, and with `left` rescaled."""
         value = k.named(name, self.subtract, lanes, k.number(f"zero_{name[0]}"))
         if left is None:
@@ -101,10 +101,10 @@ class SumRows:
     def total(
         self,
         k: VectorBuilder,
-        inputs: Sequence[Value],
+        inputs: Sequence[VirtualRegister],
         combine: Instr,
         left: int | None,
-    ) -> Value:
+    ) -> VirtualRegister:
         """Return the scaled sum or product, before its last shift."""
         a, b = (
             self.term(k, x, n, left)
@@ -129,15 +129,15 @@ _ROWS = SumRows(
 
 
 def sum_loop(dtype: DType, compute: Compute) -> ElementLoop:
-    inputs = (Pointer("a", dtype), Pointer("b", dtype))
-    return ElementLoop(inputs, Pointer("y", dtype, "w"), INT32, compute)
+    inputs = (PointerOperand("a", dtype), PointerOperand("b", dtype))
+    return ElementLoop(inputs, PointerOperand("y", dtype, "w"), INT32, compute)
 
 
 def vector_sum(sign: int, dtype: DType) -> ElementLoop:
     """Return the sum on vectors of int32; without sign, the product."""
     combine = {1: mve.vaddq_s32, -1: mve.vsubq_s32, 0: mve.vmulq_s32}[sign]
 
-    def compute(k: VectorBuilder, inputs: Sequence[Value]) -> Value:
+    def compute(k: VectorBuilder, inputs: Sequence[VirtualRegister]) -> VirtualRegister:
         total = _ROWS.total(k, inputs, combine, left_shift(dtype) if sign else None)
         scaled = k(mve.vrshlq_n_s32, total, k.number("shift"))
         k(mve.vqaddq_n_s32, scaled, k.number("zero_point"), into=total)

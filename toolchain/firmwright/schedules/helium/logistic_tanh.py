@@ -15,7 +15,7 @@ from firmwright.kernels.elementwise import ElementLoop, helium_text
 from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import negative
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
-from firmwright.kernels.program import Pointer, Value
+from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import (
@@ -52,7 +52,9 @@ _CURVES = {
 }
 
 
-def _compute(curve: _Curve, k: VectorBuilder, lanes: Sequence[Value]) -> Value:
+def _compute(
+    curve: _Curve, k: VectorBuilder, lanes: Sequence[VirtualRegister]
+) -> VirtualRegister:
     """Interpolate between two entries of the table."""
     scaled = k(mve.vmulq_n_s32, lanes[0], k.number("multiplier"))
     back = k(negative, k.number("shift"))
@@ -83,8 +85,8 @@ def _compute(curve: _Curve, k: VectorBuilder, lanes: Sequence[Value]) -> Value:
 
 def _lookup(op: str) -> Intrinsic:
     loop = ElementLoop(
-        (Pointer("x", INT16),),
-        Pointer("y", INT16, "w"),
+        (PointerOperand("x", INT16),),
+        PointerOperand("y", INT16, "w"),
         INT32,
         partial(_compute, _CURVES[op]),
     )

@@ -20,7 +20,7 @@ from firmwright.kernels.elementwise import (
 from firmwright.kernels.isa.lanes import constant
 from firmwright.kernels.isa.mve import veorq_u8, vmov_u8
 from firmwright.kernels.isa.vectors import exclusive_or
-from firmwright.kernels.program import Pointer
+from firmwright.kernels.program import PointerOperand
 from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
@@ -186,8 +186,8 @@ def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
 
 
 SIGN_FLIPS = ElementLoop(
-    (Pointer("x", UINT8),),
-    Pointer("y", UINT8, "w"),
+    (PointerOperand("x", UINT8),),
+    PointerOperand("y", UINT8, "w"),
     UINT8,
     lambda k, lanes: k(veorq_u8, lanes[0], k(vmov_u8, 0x80)),
 )

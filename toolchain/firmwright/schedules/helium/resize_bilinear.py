@@ -17,7 +17,7 @@ from firmwright.kernels.isa.c_numbers import negative
 from firmwright.kernels.isa.lanes import constant
 from firmwright.kernels.isa.mve import MVE
 from firmwright.kernels.isa.mve_float import vaddq_f32, vmulq_n_f32
-from firmwright.kernels.program import Pointer, Value
+from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.resize import HALF_BITS, load_neighbors, share_bits, sum_dtype
@@ -48,14 +48,16 @@ def _element(dtype: DType, **x: ArithExpr) -> ArithExpr:
 
 def interpolation(dtype: DType, lane: int) -> ElementLoop:
     """Return the interpolation of `dtype` with lanes of `lane` bits."""
-    taps = tuple(Pointer(name, dtype) for name in "abcd")
-    y = Pointer("y", dtype, "w")
+    taps = tuple(PointerOperand(name, dtype) for name in "abcd")
+    y = PointerOperand("y", dtype, "w")
     if dtype == FLOAT32:
         return ElementLoop(taps, y, FLOAT32, _sum_floats)
     rows = {name: MVE.rows[f"{name}_s{lane}"] for name in _ROWS}
 
-    def compute(k: VectorBuilder, lanes: Sequence[Value]) -> Value:
-        def weighted(names: str, first: Value, second: Value) -> Value:
+    def compute(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
+        def weighted(
+            names: str, first: VirtualRegister, second: VirtualRegister
+        ) -> VirtualRegister:
             left, right = (k.number(name) for name in names.split())
             return k(rows["vmlaq_n"], k(rows["vmulq_n"], first, left), second, right)
 
@@ -69,10 +71,10 @@ def interpolation(dtype: DType, lane: int) -> ElementLoop:
     return ElementLoop(taps, y, INT16 if lane == 16 else INT32, compute)
 
 
-def _sum_floats(k: VectorBuilder, lanes: Sequence[Value]) -> Value:
+def _sum_floats(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
     taps = dict(zip("abcd", lanes, strict=True))
 
-    def product(tap: str, row: str, side: str) -> Value:
+    def product(tap: str, row: str, side: str) -> VirtualRegister:
         weight, other = (k.number(name, FLOAT32) for name in (row, side))
         return k(vmulq_n_f32, k(vmulq_n_f32, taps[tap], weight), other)
 

@@ -13,9 +13,9 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
 from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import at_least, equal, greater, less, word
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
-from firmwright.kernels.program import Value
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import requantization_of
@@ -72,7 +72,7 @@ _NARROWING = {
     INT8: mve_lanes.narrow_words_twice_in_place,
     INT16: mve_lanes.narrow_words_in_place,
 }
-_WORDS = Register(RegisterClass.VECTOR, INT32, CHANNELS)
+_WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, CHANNELS)
 
 
 def _scale_twice() -> str:
@@ -90,7 +90,7 @@ def _scale_twice() -> str:
     return f"{{\n{indent(vector_text(k.build_vectors()), '    ')}\n}}"
 
 
-def limit_lanes(k: VectorBuilder, total: Value, dtype: DType) -> None:
+def limit_lanes(k: VectorBuilder, total: VirtualRegister, dtype: DType) -> None:
     """Clamp the variable `total`, then saturate it to `dtype`."""
     low, high = k.number("low"), k.number("high")
     with k.when(k(greater, low, dtype.min)):

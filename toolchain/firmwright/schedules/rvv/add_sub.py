@@ -8,7 +8,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.kernels.elementwise import ElementLoop, riscv_text
 from firmwright.kernels.isa.c_numbers import right_shift
 from firmwright.kernels.isa.rvv import RVV
-from firmwright.kernels.program import Value
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.rescaled_sum import left_shift
 from firmwright.ops.schedule import Schedule
@@ -37,7 +37,7 @@ _ROWS = SumRows(
 def vector_sum(name: str) -> ElementLoop:
     """Return the sum or difference on vectors of int32."""
 
-    def compute(k: VectorBuilder, inputs: Sequence[Value]) -> Value:
+    def compute(k: VectorBuilder, inputs: Sequence[VirtualRegister]) -> VirtualRegister:
         wide = [k(RVV.rows["vsext_vf4_i32m8"], each) for each in inputs]
         combine = RVV.rows[f"v{name}_vv_i32m8"]
         total = _ROWS.total(k, wide, combine, left_shift(INT8))

@@ -12,7 +12,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import register_group, riscv_row
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
@@ -86,7 +86,7 @@ class RvvDotKernel:
     def _pixels_text(self) -> str:
         lanes = 4 * self.lmul
         k, words = VectorBuilder("tap"), partial(riscv_row, lanes, INT32)
-        place = Register(RegisterClass.VECTOR, INT32, lanes)
+        place = RegisterPlace(RegisterClass.VECTOR, INT32, lanes)
         sums = [k.variable(f"sum{p}", place) for p in range(self.pixels)]
         weight = k.pointer("weight", INT8)
         byte = k(riscv_row(lanes, INT8, "vle8_v"), weight[0])

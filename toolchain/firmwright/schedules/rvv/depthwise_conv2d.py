@@ -9,9 +9,9 @@ from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import riscv_row
-from firmwright.kernels.program import Value
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
@@ -51,12 +51,12 @@ def _tap(pixels: int) -> VectorProgram:
     k, halves = VectorBuilder("tap"), partial(riscv_row, lanes, INT16)
     load = riscv_row(lanes, INT8, "vle8_v")
 
-    def extended(name: str, place: str) -> Value:
+    def extended(name: str, place: str) -> VirtualRegister:
         return k.named(name, halves("vsext_vf2"), k(load, k.pointer(place, INT8)[0]))
 
     tap = extended("tap", "weight")
     for p in range(pixels):
-        total = k.variable(f"sum{p}", Register(RegisterClass.VECTOR, INT32, lanes))
+        total = k.variable(f"sum{p}", RegisterPlace(RegisterClass.VECTOR, INT32, lanes))
         x = extended(f"x{p}", f"from + {p} * pixel_step" if p else "from")
         k(riscv_row(lanes, INT32, "vwmacc_vv"), total, x, tap, into=total)
     return k.build_vectors()

@@ -19,9 +19,9 @@ from firmwright.ir.tir.builder import (
 from firmwright.ir.tir.intrinsic import inputs
 from firmwright.kernels.elementwise import value_intrinsic
 from firmwright.kernels.isa.c_numbers import equal, greater, less
-from firmwright.kernels.isa.instruction import Register, RegisterClass
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import riscv_row
-from firmwright.kernels.program import Value
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.kernel import Kernel
@@ -102,7 +102,7 @@ def requantize_text(
     """
     k, words = VectorBuilder("requantize", vl), partial(riscv_row, 4 * lmul, INT32)
     rounding = k.number("rounding")
-    place = Register(RegisterClass.VECTOR, INT32, 4 * lmul)
+    place = RegisterPlace(RegisterClass.VECTOR, INT32, 4 * lmul)
     values = [k.variable(name, place) for name, _ in sums]
     factors = k.pointer(f"q + channels + {at}", INT32)
     multiplier = k.named("multiplier", words("vle32_v"), factors[0])
@@ -126,7 +126,9 @@ def requantize_text(
     return vector_text(k.build_vectors())
 
 
-def limit_lanes(k: VectorBuilder, short: Value, lanes: int) -> Value:
+def limit_lanes(
+    k: VectorBuilder, short: VirtualRegister, lanes: int
+) -> VirtualRegister:
     """Add the zero point to the variable `short`, clamp it, and return it as int8."""
     halves = partial(riscv_row, lanes, INT16)
     low, high = k.number("low"), k.number("high")

@@ -28,7 +28,7 @@ from firmwright.kernels.elementwise import (
     riscv_text,
 )
 from firmwright.kernels.isa.rvv import riscv_row
-from firmwright.kernels.program import Pointer
+from firmwright.kernels.program import PointerOperand
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv_window import ConvWindow
@@ -104,7 +104,7 @@ def _move(
 
 
 def _copy_text() -> str:
-    x, y = Pointer("x", INT8), Pointer("y", INT8, "w")
+    x, y = PointerOperand("x", INT8), PointerOperand("y", INT8, "w")
     loop = ElementLoop((x,), y, INT8, lambda k, lanes: lanes[0])
     return riscv_text(loop, _BYTES)
 
@@ -114,7 +114,7 @@ def _fill_text() -> str:
     row = riscv_row(_BYTES, INT8, "vmv_v_x")
     before = VectorBuilder("fill", "__riscv_vsetvlmax_e8m8()")
     filled = before.named("filled", row, before.number("value"))
-    y = Pointer("y", INT8, "w")
+    y = PointerOperand("y", INT8, "w")
     loop = ElementLoop((), y, INT8, lambda k, lanes: replace(filled, is_local=False))
     return f"{vector_text(before.build_vectors())}\n{riscv_text(loop, _BYTES)}"
 
