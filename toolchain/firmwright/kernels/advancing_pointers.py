@@ -18,7 +18,8 @@ def advance_pointers(loop: Loop) -> tuple[Step, ...]:
     """Return the steps of a loop with pointers that advance.
 
     An access without an offset advances its pointer to the element of the next access,
-    or to the next repetition.
+    or to the next repetition. Raises InternalError if the last access to a pointer
+    cannot do so.
     """
     following: dict[PointerOperand, list[Index]] = {}
     for address in _read_addresses(loop.body):
@@ -45,8 +46,12 @@ def advance_pointers(loop: Loop) -> tuple[Step, ...]:
                 operand = advanced(operand)
             operands.append(operand)
         steps.append(replace(step, operands=tuple(operands)))
-    if places != loop.pointers():
-        raise InternalError("a pointer does not advance to the next repetition")
+    for pointer, elements in loop.pointers().items():
+        if places[pointer] != elements:
+            raise InternalError(
+                f"the last access of a repetition to {pointer.name} has an offset or a "
+                "distance, so it cannot advance the pointer to the next repetition"
+            )
     return tuple(steps)
 
 

@@ -147,6 +147,8 @@ def body_text(forms: ProgramForms) -> str:
     lines = []
     if is_end and (text.has_limit_in_memory or not forms.file.places_inputs):
         lines.append(f"const void *end = {text.limit_text()};")
+    elif text.loop and text.has_limit_in_memory:
+        lines.append(f"int32_t {text.loop.limit.name} = {text.limit_text()};")
     if _has_pinned_sums(forms):
         lines.append("PIN_ACCUMULATORS();")
     lines += _input_variables(text)

@@ -17,17 +17,27 @@ accumulator keeps, so results are equal to the bit, also those of floats.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from firmwright.base.errors import InternalError
+from firmwright.kernels.advancing_pointers import advance_pointers
 from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
 from firmwright.kernels.program import (
     Address,
     Argument,
+    CountedLoop,
     Lane,
+    Loop,
+    Node,
     PointerOperand,
+    Program,
+    Repeat,
     Step,
     VirtualRegister,
 )
+from firmwright.kernels.register_files import RegisterFile
+from firmwright.kernels.registers import assign_registers
 from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.cycle_model import repeated_cycles
 from firmwright.targets.disassembly import Instruction, decode_instruction
@@ -40,31 +50,54 @@ _SPACED = 100
 _LETTERS = {RegisterClass.FLOAT: "s", RegisterClass.VECTOR: "q"}
 
 
-def block_cycles(body: Sequence[Step], timing: CoreTiming) -> float:
-    """Return the modeled cycles of one of many repetitions of `body`."""
-    return repeated_cycles(timing, _decoded(body))
+def repeated_block(program: Program) -> Repeat | Loop:
+    """Return the innermost block of a program; InternalError if there is none."""
+    for block in _blocks(program.body):
+        return block
+    raise InternalError(f"{program.name} repeats nothing")
+
+
+def _blocks(nodes: Sequence[Node]) -> Iterator[Repeat | Loop]:
+    for node in nodes:
+        if isinstance(node, CountedLoop):
+            yield from _blocks(node.body)
+        elif isinstance(node, Repeat | Loop):
+            yield node
+
+
+def block_cycles(program: Program, timing: CoreTiming) -> float:
+    """Return the modeled cycles of one of many repetitions of the innermost block.
+
+    In a loop, pointers advance as in its assembly. What closes the loop is not counted.
+    """
+    return repeated_cycles(timing, _decoded(_emitted(repeated_block(program))))
 
 
 def find_order(
-    body: Sequence[Step],
+    program: Program,
     timings: Sequence[CoreTiming],
-    is_possible: Callable[[Sequence[Step]], bool] = lambda body: True,
+    file: RegisterFile,
     tries: int = TRIES,
-) -> tuple[Step, ...]:
-    """Return the steps of `body` in the order of the fewest cycles that was found.
+) -> Program:
+    """Return the program with its innermost block in the best order that was found.
 
-    With several cores, no order counts that is slower on one of them. `is_possible`
-    tells whether registers suffice for an order. The search is deterministic.
+    With several cores, no order counts that is slower on one of them. Nor does one that
+    needs more registers than `file` has, or a loop's limit in memory where it was not.
+    The search is deterministic.
     """
     generator = random.Random(_SEED)
-    best = current = tuple(body)
-    best_cost = cost = _costs(best, timings)
-    limits = cost
+    scratch = assign_registers(program, file).scratch
+    best = current = program
+    best_cost = cost = limits = _costs(program, timings)
     for _ in range(tries):
-        moved = _move(current, generator)
-        if moved == current or not is_possible(moved):
+        block = repeated_block(current)
+        moved = _with_body(current, block, _move(block.body, generator))
+        try:
+            if assign_registers(moved, file).scratch != scratch:
+                continue
+            found = _costs(moved, timings)
+        except InternalError:  # too few registers, or a pointer that cannot advance
             continue
-        found = _costs(moved, timings)
         if any(cycles > most for cycles, most in zip(found, limits, strict=True)):
             continue
         if sum(found) <= sum(cost):
@@ -74,9 +107,31 @@ def find_order(
     return best
 
 
-def _costs(body: Sequence[Step], timings: Sequence[CoreTiming]) -> list[float]:
-    instructions = _decoded(body)
+def _costs(program: Program, timings: Sequence[CoreTiming]) -> list[float]:
+    instructions = _decoded(_emitted(repeated_block(program)))
     return [repeated_cycles(timing, instructions) for timing in timings]
+
+
+def _emitted(block: Repeat | Loop) -> Sequence[Step]:
+    if isinstance(block, Loop) and block.can_advance:
+        return advance_pointers(block)
+    return block.body
+
+
+def _with_body(
+    program: Program, block: Repeat | Loop, body: tuple[Step, ...]
+) -> Program:
+    def changed(nodes: Sequence[Node]) -> tuple[Node, ...]:
+        result: list[Node] = []
+        for node in nodes:
+            if isinstance(node, CountedLoop):
+                node = replace(node, body=changed(node.body))
+            elif node is block:
+                node = replace(block, body=body)
+            result.append(node)
+        return tuple(result)
+
+    return replace(program, body=changed(program.body))
 
 
 def _move(body: tuple[Step, ...], generator: random.Random) -> tuple[Step, ...]:

@@ -116,25 +116,38 @@ def _mla_program(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> Progra
 
 
 def _hold_weights(o: _Block, load: Instr, i: Index) -> None:
-    rows = range(o.shape.rows)
-    weights = [o.k(load, o.w[i * o.shape.rows + row]) for row in rows]
-    for pixel in (*range(1, o.shape.pixels), 0):
+    """Multiply the weights of all rows by one column after the other.
+
+    The first column is loaded between two weights, as an access waits for a pointer
+    that has just advanced.
+    """
+    weights = [o.k(load, o.w[i * o.shape.rows])]
+    for place, pixel in enumerate((*range(1, o.shape.pixels), 0)):
         column = o.k(load, o.x[o.shape.tap(i, pixel)])
+        if place == 0:
+            for row in range(1, o.shape.rows):
+                weights.append(o.k(load, o.w[i * o.shape.rows + row]))
         for row, weight in enumerate(weights):
             total = o.of_row(row)[pixel]
             o.k(thumb2.mla, weight, column, total, into=total)
 
 
 def _hold_columns(o: _Block, load: Instr, i: Index, at_once: int) -> None:
+    """Multiply all columns by the weights of `at_once` rows after the others."""
     columns: list[VirtualRegister] = []
+    weights: list[VirtualRegister] = []
+    if at_once > 1:  # the column is loaded between two weights
+        weights.append(o.k(load, o.w[i * o.shape.rows]))
     for pixel in reversed(range(o.shape.pixels)):
         columns.insert(0, o.k(load, o.x[o.shape.tap(i, pixel)]))
     for first in range(0, o.shape.rows, at_once):
         rows = range(first, min(first + at_once, o.shape.rows))
-        weights = [o.k(load, o.w[i * o.shape.rows + row]) for row in rows]
+        for row in rows[len(weights) :]:
+            weights.append(o.k(load, o.w[i * o.shape.rows + row]))
         for row, weight in zip(rows, weights, strict=True):
             for column, total in zip(columns, o.of_row(row), strict=True):
                 o.k(thumb2.mla, weight, column, total, into=total)
+        weights = []
 
 
 @cache

@@ -138,6 +138,8 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock
     depth = math.prod(taps)
     pixels = op.output.elements // outputs
     counts = _block_counts(op, family)
+    if not counts:
+        return ()
 
     def price(count: int) -> int:
         products = depth * family.cost(outputs, family.rows(outputs, count), count)
@@ -228,7 +230,7 @@ SCHEDULES = (
         Schedule(
             f"{family.name}.conv2d.blocks",
             "conv2d",
-            frozenset({family.name}),
+            frozenset({family.requires}),
             partial(_block_configs, family=family),
             partial(_build_blocks, family=family),
             disable_scheduling=True,
@@ -251,7 +253,7 @@ SCHEDULES = (
         Schedule(
             f"{family.name}.fully_connected.blocks",
             "fully_connected",
-            frozenset({family.name}),
+            frozenset({family.requires}),
             _matrix_block_configs,
             partial(_build_matrix, family=family),
             disable_scheduling=True,
