@@ -94,7 +94,7 @@ def test_without_the_package_the_model_is_refused_by_the_operators_name(
     said = fw("compile", model, "-o", model.parent / "out")
     assert said.status == 2
     assert re.search(r"custom:RaiseTo at .*: this operator is not supported", said.err)
-    assert "an installed extension" in said.err
+    assert "a custom operator (docs/reference/custom-operators.md)" in said.err
 
 
 def test_an_operator_of_the_core_cannot_be_replaced(

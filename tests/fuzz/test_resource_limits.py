@@ -286,5 +286,5 @@ def test_a_node_without_inputs_or_outputs_is_described() -> None:
     graph.outputs(x)
     found = message(file.data(), "nodes.tflite")
     assert "a node without outputs" in found
-    assert "a node without its input;" in found
+    assert "(y): a node without its input\n" in found
     assert "a node without all of its 2 inputs" in found

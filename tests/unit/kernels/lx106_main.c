@@ -1,7 +1,7 @@
 /* Runs a model once on its input, and writes its output to the file output.bin of the host.
  *
- * MODEL_NAME is the model's name in C, MODEL_MACRO that of its macros. Debian's libgcc for this core
- * lacks 64-bit products and quotients, and there is no C library. */
+ * MODEL_NAME is the model's name in C, MODEL_MACRO that of its macros. Debian's libgcc for this
+ * core lacks 64-bit products and quotients, and there is no C library. */
 #include MODEL_HEADER
 
 #include <stddef.h>
@@ -47,8 +47,7 @@ int64_t __muldi3(int64_t a, int64_t b)
     const uint32_t middle = a_high * b_low + (a_low * b_low >> 16);
     const uint32_t cross = a_low * b_high + (middle & 0xFFFFu);
     const uint32_t high = a_high * b_high + (middle >> 16) + (cross >> 16) +
-                          (uint32_t)(a >> 32) * (uint32_t)b +
-                          (uint32_t)a * (uint32_t)(b >> 32);
+                          (uint32_t)(a >> 32) * (uint32_t)b + (uint32_t)a * (uint32_t)(b >> 32);
     return (int64_t)((uint64_t)high << 32 | (uint32_t)a * (uint32_t)b);
 }
 

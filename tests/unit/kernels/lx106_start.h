@@ -42,14 +42,13 @@ static inline uintptr_t simulator_call(uintptr_t number, uintptr_t a, uintptr_t 
 static inline void leave(uintptr_t status)
 {
     (void)simulator_call(HOST_EXIT, status, 0, 0);
-    for (;;) {
-    }
+    for (;;) {}
 }
 
 /* Writes the file output.bin. */
 static inline void write_output(const void *data, uintptr_t size)
 {
-    const uintptr_t path = (uintptr_t) "output.bin";
+    const uintptr_t path = (uintptr_t)"output.bin";
     const uintptr_t file = simulator_call(HOST_OPEN, path, CREATE_AND_WRITE, ALL_MAY_READ);
     (void)simulator_call(HOST_WRITE, file, (uintptr_t)data, size);
 }

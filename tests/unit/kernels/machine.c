@@ -90,8 +90,7 @@ void start(void)
 static void stop(uintptr_t reason)
 {
     (void)call_host(EXIT, reason);
-    for (;;) {
-    }
+    for (;;) {}
 }
 
 __attribute__((aligned(4))) void fault(void)
@@ -101,7 +100,7 @@ __attribute__((aligned(4))) void fault(void)
 
 void run_all(void)
 {
-    const uintptr_t opened[3] = {(uintptr_t) "results.bin", WRITE_BINARY, 11};
+    const uintptr_t opened[3] = {(uintptr_t)"results.bin", WRITE_BINARY, 11};
     const uintptr_t file = call_host(OPEN, (uintptr_t)opened);
     for (uint32_t t = 0; t < TRIALS; ++t) {
         const uint32_t size = trials[t].result_bytes;

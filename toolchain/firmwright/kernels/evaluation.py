@@ -1,17 +1,20 @@
 """Semantics of instructions in numpy, by the interpreter of TIR."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, DType
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.interpreter_exprs import ExprCompiler
-from firmwright.ir.tir.interpreter_runtime import CallFrame
+from firmwright.ir.tir.interpreter_runtime import CallFrame, Eval
 from firmwright.kernels.isa.instruction import Immediate, Instr, operand_lanes
 from firmwright.ops.intrinsics import BASE_INTRINSICS
+
+_COMPILER = ExprCompiler("semantics", Span(""), BASE_INTRINSICS, check_overflow=True)
 
 
 def evaluate_expression(node: tir.Expr, values: Mapping[str, Array]) -> Array:
@@ -20,11 +23,7 @@ def evaluate_expression(node: tir.Expr, values: Mapping[str, Array]) -> Array:
     Raises InternalError if signed arithmetic overflows, which the C of the expression
     must not do either.
     """
-    compiler = ExprCompiler("semantics", Span(""), BASE_INTRINSICS, check_overflow=True)
-    frame = CallFrame()
-    frame.variables.update(values)
-    result = compiler.compile(node, Bounds())(frame)
-    return np.asarray(result, node.dtype.np)
+    return _run(_COMPILER.compile(node, Bounds()), node.dtype, values)
 
 
 def evaluate(
@@ -36,16 +35,34 @@ def evaluate(
     element. An immediate is an int.
     """
     values: dict[str, Array] = {}
-    immediates: dict[str, int] = {}
+    immediates: list[tuple[str, int]] = []
     for operand, given in zip(instr.operands, operands, strict=True):
         if isinstance(operand.place, Immediate):
             assert isinstance(given, int)
-            immediates[operand.name] = given
+            immediates.append((operand.name, given))
             continue
         assert not isinstance(given, int)
         for var, lane in zip(operand_lanes(operand), given, strict=True):
             values[var.name] = np.asarray(lane, var.dtype.np)
     results = []
-    for lanes in instr.expressions(immediates):
-        results.append(tuple(evaluate_expression(lane, values) for lane in lanes))
+    for lanes in _compiled(instr, tuple(immediates)):
+        results.append(tuple(_run(lane, dtype, values) for lane, dtype in lanes))
     return tuple(results)
+
+
+@cache
+def _compiled(
+    instr: Instr, immediates: tuple[tuple[str, int], ...]
+) -> tuple[tuple[tuple[Eval, DType], ...], ...]:
+    """Return the lanes of each result as functions, with their types."""
+    results = []
+    for lanes in instr.expressions(dict(immediates)):
+        functions = [(_COMPILER.compile(lane, Bounds()), lane.dtype) for lane in lanes]
+        results.append(tuple(functions))
+    return tuple(results)
+
+
+def _run(function: Eval, dtype: DType, values: Mapping[str, Array]) -> Array:
+    frame = CallFrame()
+    frame.variables.update(values)
+    return np.asarray(function(frame), dtype.np)

@@ -230,7 +230,7 @@ def _begin(name: str, columns: Sequence[str], weights: Weights) -> _Kernel:
     w = k.pointer("w", INT8)
     pointers = [k.pointer(column, weights.column) for column in columns]
     even = RegisterPlace(RegisterClass.EVEN, INT32)
-    sums = [k.local(f"c{number}", even) for number in range(_SUMS)]
+    sums = [k.local(f"sum{number}", even) for number in range(_SUMS)]
     return _Kernel(k, weights, w, pointers, sums)
 
 
