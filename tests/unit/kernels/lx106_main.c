@@ -19,6 +19,7 @@ static uint8_t sram[CONSTANT(_SRAM_SIZE)] __attribute__((aligned(16)));
 
 void *memcpy(void *to, const void *from, size_t size);
 void *memset(void *to, int value, size_t size);
+uint64_t __umulsidi3(uint32_t a, uint32_t b);
 int64_t __muldi3(int64_t a, int64_t b);
 int32_t __divsi3(int32_t a, int32_t b);
 void fault(void);
@@ -40,15 +41,21 @@ void *memset(void *to, int value, size_t size)
     return to;
 }
 
-int64_t __muldi3(int64_t a, int64_t b)
+uint64_t __umulsidi3(uint32_t a, uint32_t b)
 {
-    const uint32_t a_low = (uint32_t)a & 0xFFFFu, a_high = (uint32_t)a >> 16;
-    const uint32_t b_low = (uint32_t)b & 0xFFFFu, b_high = (uint32_t)b >> 16;
+    const uint32_t a_low = a & 0xFFFFu, a_high = a >> 16;
+    const uint32_t b_low = b & 0xFFFFu, b_high = b >> 16;
     const uint32_t middle = a_high * b_low + (a_low * b_low >> 16);
     const uint32_t cross = a_low * b_high + (middle & 0xFFFFu);
-    const uint32_t high = a_high * b_high + (middle >> 16) + (cross >> 16) +
-                          (uint32_t)(a >> 32) * (uint32_t)b + (uint32_t)a * (uint32_t)(b >> 32);
-    return (int64_t)((uint64_t)high << 32 | (uint32_t)a * (uint32_t)b);
+    const uint32_t high = a_high * b_high + (middle >> 16) + (cross >> 16);
+    return (uint64_t)high << 32 | a * b;
+}
+
+int64_t __muldi3(int64_t a, int64_t b)
+{
+    const uint64_t low = __umulsidi3((uint32_t)a, (uint32_t)b);
+    const uint32_t high = (uint32_t)(a >> 32) * (uint32_t)b + (uint32_t)a * (uint32_t)(b >> 32);
+    return (int64_t)(low + ((uint64_t)high << 32));
 }
 
 int32_t __divsi3(int32_t a, int32_t b)
