@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from firmwright.base.dtypes import INT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.kernels.isa.instruction import (
-    Instr,
     InstrOperand,
     Memory,
     RegisterPlace,
@@ -37,10 +36,11 @@ from firmwright.kernels.program import (
 )
 
 
-def called_instructions(program: Program) -> tuple[Instr, ...]:
-    """Return the instructions that `portable_text` calls as intrinsics."""
+def called_intrinsics(program: Program) -> tuple[str, ...]:
+    """Return the names of the intrinsics that `portable_text` calls."""
     found = [step.instr for step in steps(program.body) if step.instr.memory is None]
-    return tuple(dict.fromkeys(item for item in found if not is_written_out(item)))
+    called = [instr.name for instr in found if not is_written_out(instr)]
+    return tuple(dict.fromkeys(called))
 
 
 def portable_text(program: Program) -> str:

@@ -70,7 +70,7 @@ def block_cycles(program: Program, timing: CoreTiming) -> float:
 
     In a loop, pointers advance as in its assembly. What closes the loop is not counted.
     """
-    return repeated_cycles(timing, _decoded(_emitted(repeated_block(program))))
+    return _costs(program, [timing])[0]
 
 
 def find_order(

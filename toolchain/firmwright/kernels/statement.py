@@ -66,12 +66,12 @@ def statement_text(program: Program, file: RegisterFile) -> str:
         outputs = [output.replace("&", "") for output in outputs]
     outputs += _counters(loops)
     outputs += [f'[{value.name}] "=&r"({value.name})' for value in chosen]
-    text += _wrap("    : ", outputs)
-    text += _wrap("    : ", _inputs(program, loops))
+    text += wrap_assembly("    : ", outputs)
+    text += wrap_assembly("    : ", _inputs(program, loops))
     every = [name for names in file.registers.values() for name in names]
     clobbers = [f'"{name}"' for name in every if name != PREDICATE]
     clobbers += ['"cc"'] * bool(loops) + ['"memory"']
-    text += _wrap("    : ", clobbers, ");")
+    text += wrap_assembly("    : ", clobbers, ");")
     return "\n".join(text)
 
 
@@ -89,7 +89,7 @@ def _chosen(assembly: AssemblyText) -> list[VirtualRegister]:
     return [value for value in found if value not in assembly.assigned.registers]
 
 
-def _wrap(head: str, items: Sequence[str], end: str = "") -> list[str]:
+def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
     """Return lines of limited length: `head`, the items and commas, and `end`."""
     lines, line = [], head
     for index, item in enumerate(items):

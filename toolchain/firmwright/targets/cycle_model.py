@@ -41,8 +41,7 @@ def path_cycles(timing: CoreTiming, path: Sequence[tuple[int, Instruction]]) -> 
 
 def repeated_cycles(timing: CoreTiming, body: Sequence[Instruction]) -> float:
     """Return the cycles of one of many repetitions of `body`, one after the other."""
-    pipeline: _Pipeline | Scoreboard
-    pipeline = Scoreboard(timing, body) if timing.latency else _Pipeline(timing, 0)
+    pipeline = _pipeline_after(timing, body, 0)
     address, ends = 0, list[float]()
     for _ in range(_REPETITIONS):
         for instruction in body:
@@ -89,11 +88,8 @@ def _path_cycles(
 
     `loop` is the part of the path that most of them have executed just before.
     """
-    pipeline: _Pipeline | Scoreboard
-    if timing.latency:
-        pipeline = Scoreboard(timing, [step.instruction for step in loop])
-    else:
-        pipeline = _Pipeline(timing, path[0].address)
+    before_it = [step.instruction for step in loop]
+    pipeline = _pipeline_after(timing, before_it, path[0].address)
     total, before = 0.0, 0.0
     for step in path:
         pipeline.execute(step.address, step.instruction)
@@ -103,6 +99,15 @@ def _path_cycles(
         if arrivals < 0.5:
             break
     return total
+
+
+def _pipeline_after(
+    timing: CoreTiming, loop: Sequence[Instruction], target: int
+) -> "_Pipeline | Scoreboard":
+    """Return a core that has executed `loop` and just branched to `target`."""
+    if timing.latency:
+        return Scoreboard(timing, loop)
+    return _Pipeline(timing, target)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from firmwright.kernels.dsp.int4_gemm import (
     int4_forms,
     int4_program,
 )
-from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     ACCUMULATORS,
@@ -63,7 +63,7 @@ def _intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
         # Micro-kernels with and without an end share the macros.
         definitions=macro_definitions(int4_forms(steps, has_end=True)),
         instructions=instruction_count(with_float),
-        calls=tuple(instr.name for instr in called_instructions(program)),
+        calls=called_intrinsics(program),
     )
 
 

@@ -8,7 +8,7 @@ from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.kernels.assembly import body_text, macro_definitions
 from firmwright.kernels.dsp.int4_gemm import int4_shares
-from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, signed_part
 
@@ -43,7 +43,7 @@ def _int4_shares(steps: int) -> Intrinsic:
         text={"gnu": f"{_DECLARED}\n{body_text(forms)}"},
         definitions=macro_definitions(forms),
         instructions=instruction_count(forms.wide) + 2,
-        calls=tuple(instr.name for instr in called_instructions(forms.wide)),
+        calls=called_intrinsics(forms.wide),
     )
 
 

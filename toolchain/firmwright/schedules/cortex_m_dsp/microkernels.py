@@ -29,7 +29,7 @@ from firmwright.kernels.dsp.gemm import (
 )
 from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.kernels.evaluation import evaluate_expression
-from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
 
 MAX_UNROLL = 32
@@ -125,7 +125,7 @@ def _unrolled(tile: GemmTile, steps: int) -> Intrinsic:
         text={"gnu": body_text(forms)},
         definitions=macro_definitions(forms),
         instructions=instruction_count(program) + _SPILLED * tile.has_byte_column,
-        calls=tuple(instr.name for instr in called_instructions(program)),
+        calls=called_intrinsics(program),
     )
 
 

@@ -18,10 +18,11 @@ from firmwright.ir.tir.intrinsic import (
     immediates,
     pointers,
 )
+from firmwright.kernels.assembly import string_lines
 from firmwright.kernels.mve.dot_products import BYTES_PER_STEP
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.asm_macros import KEEP_STORES, string_lines
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.dot_product_loop import pad_tap_count
 from firmwright.schedules.row_band import RowMoves
 

@@ -10,8 +10,10 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.kernels.assembly import string_lines
+from firmwright.kernels.statement import wrap_assembly
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.asm_macros import KEEP_STORES, string_lines, wrap_assembly
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,

@@ -25,7 +25,7 @@ from firmwright.kernels.assembly import (
 from firmwright.kernels.contract import sums_of_products
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
 from firmwright.kernels.isa import thumb2, xtensa
-from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
 from firmwright.kernels.scalar.gemm import (
     OperandLayout,
@@ -134,7 +134,7 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
         definitions=macro_definitions(forms),
         instructions=executed_instructions(forms, shape.unroll),
         count=lambda args: _count(forms, args[_STEPS_ARGUMENT]),
-        calls=tuple(instr.name for instr in called_instructions(forms.wide)),
+        calls=called_intrinsics(forms.wide),
     )
 
 

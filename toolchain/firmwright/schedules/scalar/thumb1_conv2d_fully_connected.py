@@ -17,7 +17,7 @@ from firmwright.kernels.assembly import (
 from firmwright.kernels.contract import sums_of_products
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
 from firmwright.kernels.isa import thumb1
-from firmwright.kernels.portable import called_instructions, portable_text
+from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.scalar.gemm import THUMB1_ROWS, thumb1_forms
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weight_offsets
@@ -78,7 +78,7 @@ def _block(unroll: int) -> Intrinsic:
         definitions=macro_definitions(forms),
         instructions=executed_instructions(forms, unroll),
         count=lambda args: executed_instructions(forms, args[-1]),
-        calls=tuple(instr.name for instr in called_instructions(forms.wide)),
+        calls=called_intrinsics(forms.wide),
     )
 
 
