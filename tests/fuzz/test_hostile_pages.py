@@ -25,6 +25,7 @@ from firmwright.flows.verify.verification import Verification
 from firmwright.oracle.compare import Difference
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 from firmwright.report.census_page import CensusEntry, CensusStatus, render_census
+from firmwright.report.checked_outputs import CheckedOutputs
 from firmwright.report.evaluation import (
     ChangedSample,
     Confusion,
@@ -34,7 +35,6 @@ from firmwright.report.evaluation import (
     render_evaluation,
 )
 from firmwright.report.html_page import render_page
-from firmwright.report.model import CheckedOutputs
 from firmwright.report.network import (
     Network,
     NetworkEdge,

@@ -15,6 +15,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import evaluate
 from firmwright.cli.evaluate import format_evaluation
 from firmwright.cli.main import main
+from firmwright.report.checked_outputs import CheckedOutputs
 from firmwright.report.evaluation import (
     ChangedSample,
     Confusion,
@@ -23,7 +24,6 @@ from firmwright.report.evaluation import (
     RunScores,
     render_evaluation,
 )
-from firmwright.report.model import CheckedOutputs
 
 DIGITS = Path(__file__).parents[3] / "examples/01_digits"
 FLOATS = DIGITS / "digits_float.tflite"

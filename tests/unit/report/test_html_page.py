@@ -16,6 +16,7 @@ from firmwright.partitioning.partition_result import (
     RegionAlternative,
     RegionCost,
 )
+from firmwright.report.checked_outputs import CheckedOutputs
 from firmwright.report.evaluation import (
     ChangedSample,
     Confusion,
@@ -24,7 +25,7 @@ from firmwright.report.evaluation import (
     RunScores,
 )
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
-from firmwright.report.model import BuildReport, CheckedOutputs, ReportFinding
+from firmwright.report.model import BuildReport, ReportFinding
 from firmwright.report.network import (
     Network,
     NetworkEdge,

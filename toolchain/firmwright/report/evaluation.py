@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from firmwright.base.display_names import display_name
+from firmwright.report.checked_outputs import CheckedOutputs
 from firmwright.report.page_template import render_report_template
-
-if TYPE_CHECKING:
-    from firmwright.report.model import CheckedOutputs
 
 Metric = Literal["classification", "binary", "anomaly", "regression"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
