@@ -16,9 +16,8 @@ import z3
 
 from firmwright.base.dtypes import INT8, INT16
 from firmwright.kernels.dsp.gemm import GemmTile, Packing
-from firmwright.kernels.dsp.weight_packing import BYTES, PAIRED, PairPacking
+from firmwright.kernels.dsp.weight_packing import BYTES, PAIRED, PairPacking, tap_order
 from firmwright.kernels.program import Program
-from firmwright.schedules.cortex_m_dsp.im2col import tap_order
 from tests.unit.kernels.proof import Claim, all_on_terms, join, on_terms, within
 
 PACKINGS = {Packing.PAIRED: PAIRED, Packing.BYTES: BYTES}

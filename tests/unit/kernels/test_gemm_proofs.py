@@ -120,7 +120,8 @@ def test_words_of_a_claim_are_those_of_a_layer(tile: GemmTile) -> None:
     words = [z3.simplify(z3.substitute(word, values)) for word in claim.memory["w"]]
     layout = Im2colLayout(ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), 4)
     kernel = weights.reshape(tile.channels, 1, 1, 4)
-    packed = layout.pack_weights(kernel, tile.channels, PACKINGS[tile.packing])
+    of_weights = layout.of_weights(tile.channels, PACKINGS[tile.packing])
+    packed = of_weights.pack(kernel)
     assert [word.as_long() for word in words] == packed.reshape(-1).tolist()
 
 

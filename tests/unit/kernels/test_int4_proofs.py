@@ -10,10 +10,9 @@ import z3
 
 from firmwright.base.dtypes import INT16
 from firmwright.kernels.dsp.int4_gemm import Int4Form, int4_program, int4_shares
-from firmwright.kernels.dsp.weight_packing import INT4
+from firmwright.kernels.dsp.weight_packing import INT4, tap_order
 from firmwright.kernels.isa.dsp import sxtb16, sxtb16_ror8
 from firmwright.kernels.program import Node, Program, Repeat
-from firmwright.schedules.cortex_m_dsp.im2col import tap_order
 from firmwright.schedules.cortex_m_dsp.int4_shares import FACTORS
 from tests.unit.kernels.gemm_claims import accumulators, pairs, sums_after, variables
 from tests.unit.kernels.proof import (

@@ -1,10 +1,162 @@
-"""What micro-kernels compute, in numpy, whatever their instructions are."""
+"""What tiles of a matrix product agree on with the schedules that call them.
 
+A tile is a micro-kernel of some output channels times some pixels. What it computes is
+stated here in numpy, whatever its instructions are.
+"""
+
+import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, DType
+
+
+class WeightLayout(Protocol):
+    """How memory holds the weights [channel, tap] that micro-kernels read.
+
+    Its obligations are what a proof of a micro-kernel assumes of weights and sums; a
+    schedule checks them before it selects the layout.
+    """
+
+    @property
+    def element(self) -> DType:
+        """The type of an element of memory."""
+
+    @property
+    def taps_per_step(self) -> int:
+        """The taps of a channel that a step of the micro-kernel multiplies."""
+
+    def pack(self, weights: Array) -> Array:
+        """Return the elements of memory that hold weights."""
+
+    def unpack(self, packed: Array, channels: int) -> Array:
+        """Return the weights of `channels` channels that elements hold."""
+
+    def do_weights_fit(self, weights: Array) -> bool:
+        """Whether weights meet their obligation."""
+
+    def do_sums_fit(self, low: Array, high: Array) -> bool:
+        """Whether sums of a channel in [low, high], with bias, meet theirs."""
+
+
+class BiasAdder(enum.Enum):
+    """Who adds the bias to sums."""
+
+    SCHEDULE = enum.auto()
+    """The schedule: sums are operands of the micro-kernel that begin with the bias."""
+    MICROKERNEL = enum.auto()
+    """The micro-kernel: it loads the start of each sum."""
+    EPILOGUE = enum.auto()
+    """The epilogue: sums begin with zero."""
+
+
+class Requantizer(enum.Enum):
+    """Who converts sums to the elements of the output."""
+
+    SCHEDULE = enum.auto()
+    MICROKERNEL = enum.auto()
+
+
+class SumPlace(enum.Enum):
+    """Where a micro-kernel leaves sums."""
+
+    REGISTERS = enum.auto()
+    MEMORY = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class TileContract:
+    """The size of a tile, its weights in memory, and which part computes what."""
+
+    channels: int
+    pixels: int
+    layout: WeightLayout
+    bias: BiasAdder = BiasAdder.SCHEDULE
+    requantization: Requantizer = Requantizer.SCHEDULE
+    sums: SumPlace = SumPlace.REGISTERS
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelGroups:
+    """Groups of `channels` adjacent channels, `count` of them, from channel `first`."""
+
+    first: int
+    count: int
+    channels: int
+
+
+def divide_channels(channels: int, widths: Sequence[int]) -> list[ChannelGroups]:
+    """Divide channels into groups: all that fit of the first width, then of the next.
+
+    What remains is a group of its own.
+    """
+    groups: list[ChannelGroups] = []
+    first = 0
+    for width in widths:
+        count = (channels - first) // width
+        if count:
+            groups.append(ChannelGroups(first, count, width))
+        first += count * width
+    if first < channels:
+        groups.append(ChannelGroups(first, 1, channels - first))
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedChannels:
+    """The layout of groups of channels: for each tap, the weights of the group.
+
+        | tap 0: channel 0, 1, 2, 3 | tap 1: channel 0, 1, 2, 3 | ...
+
+    Groups have as many channels as `widths` permits (`divide_channels`). Weights are
+    stored with `offset` added.
+    """
+
+    element: DType
+    widths: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def taps_per_step(self) -> int:
+        return 1
+
+    def pack(self, weights: Array) -> Array:
+        taps = weights.shape[1]
+        stored = weights + self.offset
+        parts: list[Array] = []
+        for group in divide_channels(len(weights), self.widths):
+            end = group.first + group.count * group.channels
+            rows = stored[group.first : end]
+            by_group = rows.reshape(group.count, group.channels, taps)
+            parts.append(by_group.swapaxes(1, 2).ravel())
+        return np.concatenate(parts).astype(self.element.np)
+
+    def unpack(self, packed: Array, channels: int) -> Array:
+        taps = packed.size // channels
+        parts: list[Array] = []
+        for group in divide_channels(channels, self.widths):
+            size = group.count * group.channels
+            elements = packed[group.first * taps :][: size * taps]
+            by_tap = elements.reshape(group.count, taps, group.channels)
+            parts.append(by_tap.swapaxes(1, 2).reshape(size, taps))
+        stored = np.concatenate(parts)
+        if self.element.is_float:
+            return stored
+        return stored.astype(np.int64) - self.offset
+
+    def do_weights_fit(self, weights: Array) -> bool:
+        if self.element.is_float:
+            return True
+        low = int(weights.min()) + self.offset
+        high = int(weights.max()) + self.offset
+        return self.element.min <= low and high <= self.element.max
+
+    def do_sums_fit(self, low: Array, high: Array) -> bool:
+        """Return True: sums are exact modulo 2^32, whatever they are."""
+        return True
 
 
 def sums_of_products(

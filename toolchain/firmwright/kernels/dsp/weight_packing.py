@@ -127,6 +127,91 @@ PAIRED = PairPacking(INT16, odd_shift=8)
 INT4 = PairPacking(INT8, weight_bits=4, odd_shift=4, even_offset=8)
 
 
+def tap_order(run: int) -> Array:
+    """Return the tap of a run of `run` in each [word, lane]; `run` itself is 0.
+
+    SXTB16 widens four bytes k0 to k3 to the words (k0, k2) and (k1, k3). The remainder
+    after the last group is one word (k0, k1) or two, (k0, k1) and (k2, 0).
+    """
+    groups = 4 * np.arange(run // 4)
+    pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
+    tail = [*range(run // 4 * 4, run), run]
+    pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
+    return np.array(pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedChannels:
+    """The layout of blocks of `channels`, of which a word has taps of two channels.
+
+    A block has the words of its channel pairs for two taps, or four if a tap of two
+    channels is a byte, then those for the next ones. Taps are in `rows` runs, each in
+    the order of `tap_order`.
+    """
+
+    packing: PairPacking
+    channels: int
+    rows: int
+    run: int
+
+    @property
+    def element(self) -> DType:
+        return UINT32
+
+    @property
+    def taps_per_step(self) -> int:
+        return self.packing.taps_per_word
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps; each reads a word of every channel pair."""
+        return self.rows * len(tap_order(self.run)) // self._column_words
+
+    @property
+    def _column_words(self) -> int:
+        """Return the words of a column, of two taps each, that a step multiplies."""
+        return self.taps_per_step // 2
+
+    def pack(self, weights: Array) -> Array:
+        """Return the words [block, step, pair] of weights."""
+        runs = weights.astype(np.int8).reshape(len(weights), self.rows, self.run)
+        padded = np.pad(runs, ((0, 0), (0, 0), (0, 1)))
+        lanes = padded[..., tap_order(self.run)]
+        shape = -1, self.channels // 2, 2, self.steps, self._column_words, 2
+        ordered = lanes.reshape(shape).transpose(_TO_WORDS)
+        elements = self.packing.pack(*ordered)
+        words = elements.reshape(-1).view(np.uint32)
+        return words.reshape(-1, self.steps, self.channels // 2)
+
+    def unpack(self, packed: Array, channels: int) -> Array:
+        pairs = self.channels // 2
+        elements = np.ascontiguousarray(packed).view(self.packing.element.np)
+        shape = -1, self.steps, pairs, 2, self._column_words, self._elements
+        by_place = np.moveaxis(elements.reshape(shape), -1, 0)
+        ordered = np.stack(self.packing.unpack(*by_place))
+        lanes = ordered.transpose(np.argsort(_TO_WORDS))
+        order = tap_order(self.run)
+        padded = np.zeros((channels, self.rows, self.run + 1), np.int64)
+        padded[..., order] = lanes.reshape(channels, self.rows, *order.shape)
+        return padded[..., : self.run].reshape(channels, -1)
+
+    @property
+    def _elements(self) -> int:
+        """Return the elements of a tap of two channels."""
+        return 1 if self.packing.odd_shift else 2
+
+    def do_weights_fit(self, weights: Array) -> bool:
+        return self.packing.do_weights_fit(weights[0::2], weights[1::2])
+
+    def do_sums_fit(self, low: Array, high: Array) -> bool:
+        return self.packing.do_sums_fit(low[1::2], high[1::2])
+
+
+_TO_WORDS = (2, 0, 3, 1, 5, 4)
+"""[block, pair, parity, step, column word, lane] -> [parity, block, step, pair, lane,
+column word]"""
+
+
 def _evaluate(
     function: Callable[..., ArithExpr | tuple[ArithExpr, ...]], *arrays: Array
 ) -> tuple[Array, ...]:

@@ -9,13 +9,13 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.intrinsic import pointers
-from firmwright.kernels.dsp.weight_packing import PAIRED
+from firmwright.kernels.dsp.weight_packing import PAIRED, tap_order
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
 from firmwright.schedules.cortex_m_dsp import layer_tables
-from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, tap_order
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.layer_tables import SHARED_CODE, SharedCode
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import OFFSET_FORM_BYTES, fit_offset_form
@@ -64,10 +64,11 @@ def _table(op: OpCall) -> Array | None:
     low, high = accumulator_bounds(bias, flat)
     params = requantization_of(op)
     records = fit_offset_form(params, low, high, bias, _SHIFT, _OFFSET_BITS)
-    if records is None or not PAIRED.do_weights_fit(flat[0::2], flat[1::2]):
+    layout = _layout(op).of_weights(2, PAIRED)
+    if records is None or not layout.do_weights_fit(flat):
         return None
     ends = np.pad(records.reshape(-1), (0, -records.size % 4))
-    packed = _layout(op).pack_weights(weights, 2, PAIRED)
+    packed = layout.pack(flat)
     return np.concatenate([packed.reshape(-1), ends.view("<u4")])
 
 

@@ -344,7 +344,7 @@ def plan_gemm(
     odd_shift = packing.odd_shift
     if odd_shift:
         start[1::2] = packing.mix_sums(start[0::2], start[1::2])
-    packed = layout.pack_weights(kernel[rows], block, packing)
+    packed = layout.of_weights(block, packing).pack(kernel[rows])
     weights = b.constant("weights", packed, UINT32)
     biases = b.constant("bias", start, INT32)
     params = select_channels(params, rows)
@@ -405,7 +405,8 @@ def plan_gemm_without_bias(
         no_bias = np.zeros(len(packed), np.int64)
         packing = _packing(packed, *accumulator_bounds(no_bias, packed))
     is_paired = packing is PAIRED
-    weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
+    words = layout.of_weights(block, packing).pack(packed)
+    weights = b.constant("weights", words, UINT32)
     return GemmKernel(
         outputs=len(kernel),
         blocks=len(packed) // block,

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
-from firmwright.base.dtypes import INT16, INT32, UINT32, Array
+from firmwright.base.dtypes import INT16, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
     INDEX,
@@ -15,7 +13,7 @@ from firmwright.ir.tir.builder import (
     immediate,
     logical_and,
 )
-from firmwright.kernels.dsp.weight_packing import PairPacking
+from firmwright.kernels.dsp.weight_packing import PairedChannels, PairPacking
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Position
 
@@ -60,31 +58,9 @@ class Im2colLayout:
     def words(self) -> int:
         return self.window.size[0] * self.words_per_row
 
-    def pack_weights(self, weights: Array, block: int, packing: PairPacking) -> Array:
-        """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
-
-        A word holds taps of two adjacent channels, in column order: two taps or, if
-        they take a byte, four; then there are half as many words.
-        """
-        shape = len(weights), self.window.size[0], self.row_elements
-        rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
-        padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
-        lanes = padded[..., tap_order(self.row_elements)]
-        columns = packing.taps_per_word // 2
-        groups = self.words // columns
-        lanes = lanes.reshape(-1, block // 2, 2, groups, columns, 2)
-        ordered = lanes.transpose(2, 0, 3, 1, 5, 4)  # [parity, block, group, pair, ...]
-        elements = packing.pack(*ordered)
-        return elements.reshape(-1).view(np.uint32).reshape(-1, groups, block // 2)
-
-
-def tap_order(run: int) -> Array:
-    """Return the element of a row of `run` in each [word, lane]; `run` itself is 0."""
-    groups = 4 * np.arange(run // 4)
-    pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
-    tail = [*range(run // 4 * 4, run), run]
-    pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
-    return np.array(pairs)
+    def of_weights(self, block: int, packing: PairPacking) -> PairedChannels:
+        """Return how weights are packed for these columns, in blocks of channels."""
+        return PairedChannels(packing, block, self.window.size[0], self.row_elements)
 
 
 @dataclass(frozen=True, slots=True)
