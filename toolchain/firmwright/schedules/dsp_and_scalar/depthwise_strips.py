@@ -15,6 +15,7 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import Schedule
+from firmwright.schedules.depthwise import strip_tiles, strips_of
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     plan_int16_accumulation,
@@ -220,16 +221,9 @@ def _build_strips(
     strips = _Strips(window, taps, sums, is_guarded)
     for down, across in product(rows, groups):
         count = min(config.pixels, len(across.outputs))
-        whole, remainder = divmod(len(across.outputs), count)
-        valid = (down.taps, across.taps)
-        lines = (len(down.outputs), down.outputs.start)
-        with b.for_("n", op.output.shape[0]) as n, b.for_("oy", *lines) as oy:
-            with b.for_("ox", whole) as i:
-                at = (n, oy, i * count + across.outputs.start)
-                strips.pixels(b, valid, at, count)
-            if remainder:
-                last = n * 0 + (across.outputs.stop - remainder)
-                strips.pixels(b, valid, (n, oy, last), remainder)
+        for tile in strip_tiles(b, down.outputs, strips_of(window, across, count)):
+            valid = (down.taps, across.taps)
+            strips.pixels(b, valid, tile.at, tile.strips.outputs)
 
 
 def _pair_configs(op: OpCall) -> Sequence[PixelBlock]:

@@ -1,25 +1,31 @@
 """depthwise_conv2d on Helium: adjacent channels in lanes, directly on NHWC data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.mve import depthwise
 from firmwright.kernels.mve.depthwise import VisibleTaps
 from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel, Position
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import (
     Requantization,
     has_weight_zero_point,
     per_tensor_quant,
 )
 from firmwright.ops.schedule import ScheduleConfig
+from firmwright.schedules.depthwise import (
+    LaneBlocks,
+    LaneTile,
+    lane_tiles,
+    strips_of,
+)
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
     depthwise_microkernels_16ch,
@@ -52,6 +58,10 @@ _PIXELS = {
     depthwise.CHANNELS: 1,
 }
 """Channels per block -> pixels per block."""
+_LANE_ORDERS = {
+    depthwise_microkernels_8ch.CHANNELS: depthwise_microkernels_8ch.LANE_ORDER,
+    depthwise.CHANNELS: depthwise_microkernels_16ch.LANE_ORDER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +72,23 @@ class _ChannelGroupLayer:
     """
 
     window: ConvWindow
+    blocks: LaneBlocks
     weights: tir.Buffer
     bias: tir.Buffer
     parameters: tir.Buffer
-    channels: int
-    block: int
     settings: list[int]
 
-    @property
-    def blocks(self) -> int:
-        return self.parameters.shape[0]
+    def bias_row(self, b: Kernel, block: ArithExpr, group: int) -> tir.AccessPtr:
+        """Return a block's biases; groups share them if the zero point is 0."""
+        row = block
+        if self.bias.shape[0] > 1:
+            row = block + group * self.blocks.count
+        return b.pointer(self.bias, row * self.blocks.size, self.blocks.size)
 
-    @property
-    def lanes(self) -> int:
-        return min(self.channels, self.block)
-
-    def first_channel(self, block: ArithExpr) -> ArithExpr:
-        start = block * self.block
-        if self.channels % self.block == 0:
-            return start
-        return minimum(start, self.channels - self.lanes)
-
-    def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
-        """Return the row of the bias table; groups share one if the zero point is 0."""
-        return block + group * self.blocks if self.bias.shape[0] > 1 else block
+    def parameter_row(self, b: Kernel, block: ArithExpr) -> tir.AccessPtr:
+        """Return the multipliers of a block, then its shifts."""
+        count = self.parameters.shape[1]
+        return b.pointer(self.parameters, block * count, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,54 +147,51 @@ def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
 def _build(op: OpCall, config: ChannelGroup, b: Kernel) -> None:
     groups = split_by_valid_rows_and_columns(op)
     layer = _layer(op, b, groups, config.channels)
-    pixels = _PIXELS[layer.block]
+    window, channels = layer.window, layer.blocks.channels
+    row_step = window.dilation[0] * window.input_size[1] * channels
+    steps = (row_step, window.dilation[1] * channels)
     for index, (down, across) in enumerate(groups):
-        with (
-            b.for_("n", op.output.shape[0]) as n,
-            b.for_("oy", len(down.outputs), down.outputs.start) as oy,
-        ):
-            whole, remainder = divmod(len(across.outputs), pixels)
-            if whole:
-                with b.for_("ox", whole) as i:
-                    ox = i * pixels + across.outputs.start
-                    _pixels(b, layer, index, (down, across), (n, oy, ox), pixels)
-            if remainder:
-                last = n * 0 + (across.outputs.stop - 1)
-                _pixels(b, layer, index, (down, across), (n, oy, last), 1)
+        strips = strips_of(window, across, _PIXELS[config.channels])
+        for tile in lane_tiles(b, op, layer.blocks, down, strips):
+            name, weights, geometry = _form(b, layer, (down.taps, across.taps), tile)
+            b.evaluate(
+                name,
+                [
+                    tile.x,
+                    weights,
+                    layer.bias_row(b, tile.block, index),
+                    layer.parameter_row(b, tile.block),
+                    *tile.outputs,
+                    *layer.settings,
+                    *steps,
+                    *geometry,
+                ],
+            )
 
 
 def _layer(
-    op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], block: int
+    op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], size: int
 ) -> _ChannelGroupLayer:
     kernel = conv2d.weight_offsets(op)[0]
-    count = kernel.shape[2]
-    last = max(count - block, 0)
-    starts = [min(start, last) for start in range(0, count, block)]
+    blocks = LaneBlocks(kernel.shape[2], size, _LANE_ORDERS[size])
     params = _params(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    order: Sequence[int]
-    if block == depthwise_microkernels_8ch.CHANNELS:
-        order = depthwise_microkernels_8ch.LANE_ORDER
-    else:
-        order = depthwise_microkernels_16ch.LANE_ORDER
     bias = conv2d.bias_of(op, "int32").astype(np.int64)
     rows = []
     for group in groups if zero_point else groups[:1]:
         reach = _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
-        rows.append(_by_block(bias - zero_point * reach, starts, order))
+        rows.append(blocks.pack(bias - zero_point * reach))
     scales = []
     for values in (params.multipliers, params.shifts):
-        by_channel = np.broadcast_to(np.array(values), count)
-        scales.append(_by_block(by_channel, starts, order))
-    dtype = INT16 if kernel.dtype == INT16.np else INT8
+        by_channel = np.broadcast_to(np.array(values), blocks.channels)
+        scales.append(blocks.pack(by_channel))
     return _ChannelGroupLayer(
         window_of(op, kernel.shape[:2]),
-        b.constant("weights", _packed(kernel, starts, block), dtype),
+        blocks,
+        _weights(b, blocks, kernel),
         b.constant("bias", np.stack(rows), INT32),
         b.constant("scales", np.hstack(scales), INT32),
-        count,
-        block,
-        _settings(op, min(count, block)),
+        _settings(op, blocks.used_lanes),
     )
 
 
@@ -208,90 +208,35 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
     return [*int16_dot.epilogue_settings(params), lanes]
 
 
-def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
-    """Pack weights as [block, tap, sixteen]; for blocks of eight, only flatten them."""
-    if block == depthwise_microkernels_8ch.CHANNELS:
-        return kernel.reshape(-1)
-    flat = kernel.reshape(-1, kernel.shape[2])
-    return np.stack([flat[:, start : start + block] for start in starts])
-
-
-def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
-    """Rearrange values as [block, lane]; lanes past the end repeat the last value."""
-    at = np.array(starts)[:, None] + np.array(order)
-    result: Array = values[np.minimum(at, len(values) - 1)]
-    return result
-
-
-def _pixels(
-    b: Kernel,
-    layer: _ChannelGroupLayer,
-    group: int,
-    spans: tuple[ValidTapRun, ValidTapRun],
-    at: Position,
-    pixels: int,
-) -> None:
-    window, count = layer.window, layer.channels
-    down, across = spans[0].taps, spans[1].taps
-    n, oy, ox = at
-    height, width = window.input_size
-    _, out_height, out_width, _ = b.y.shape
-    iy = oy * window.stride[0] + (down.start * window.dilation[0] - window.padding[0])
-    ix = ox * window.stride[1] + (across.start * window.dilation[1] - window.padding[2])
-    source = b.let("source", ((n * height + iy) * width + ix) * count)
-    target = b.let("target", ((n * out_height + oy) * out_width + ox) * count)
-    with b.for_("block", layer.blocks) as block:
-        channel = b.let("channel", layer.first_channel(block))
-        steps = (window.dilation[0] * width * count, window.dilation[1] * count)
-        pixel_step = window.stride[1] * count
-        reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes
-        reach += (pixels - 1) * pixel_step
-        taps = (down, across)
-        name, weights, geometry = _form(b, layer, taps, (block, channel), pixels)
-        if geometry:
-            geometry = [pixel_step, *geometry]
-        bias = layer.bias_block(block, group) * layer.block
-        outputs = []
-        for p in range(pixels):
-            place = target + channel + p * count
-            outputs.append(b.pointer(b.y, place, layer.lanes, "w"))
-        b.evaluate(
-            name,
-            [
-                b.pointer(b.input(0), source + channel, reach),
-                weights,
-                b.pointer(layer.bias, bias, layer.block),
-                b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
-                *outputs,
-                *layer.settings,
-                *steps,
-                *geometry,
-            ],
-        )
+def _weights(b: Kernel, blocks: LaneBlocks, kernel: Array) -> tir.Buffer:
+    """Return weights [block, tap, sixteen]; for blocks of eight, [tap, channel]."""
+    if blocks.size == depthwise_microkernels_8ch.CHANNELS:
+        dtype = INT16 if kernel.dtype == INT16.np else INT8
+        return b.constant("weights", kernel.reshape(-1), dtype)
+    flat = kernel.reshape(-1, blocks.channels)
+    in_order = replace(blocks, order=tuple(range(blocks.size)))
+    return b.constant("weights", in_order.pack(flat), INT8)
 
 
 def _form(
-    b: Kernel,
-    layer: _ChannelGroupLayer,
-    taps: tuple[range, range],
-    at: tuple[ArithExpr, ArithExpr],
-    pixels: int,
+    b: Kernel, layer: _ChannelGroupLayer, taps: tuple[range, range], tile: LaneTile
 ) -> tuple[str, tir.AccessPtr, list[int]]:
     """Return the micro-kernel's name, its weights and its geometry for `taps`."""
     down, across = taps
-    count, width = layer.channels, layer.window.size[1]
-    block, channel = at
+    blocks, window = layer.blocks, layer.window
+    count, width = blocks.channels, window.size[1]
     first = down.start * width + across.start
     reach = (len(down) - 1) * width + len(across)
-    if layer.block == depthwise_microkernels_8ch.CHANNELS:
-        extent = (reach - 1) * count + layer.lanes
-        weights = b.pointer(layer.weights, channel + first * count, extent)
+    if blocks.size == depthwise_microkernels_8ch.CHANNELS:
+        extent = (reach - 1) * count + blocks.used_lanes
+        weights = b.pointer(layer.weights, tile.channel + first * count, extent)
         name = depthwise_microkernels_8ch.microkernel_name(
-            pixels, len(across), b.y.dtype, layer.weights.dtype
+            tile.strips.outputs, len(across), b.y.dtype, layer.weights.dtype
         )
-        return name, weights, [width * count, count, len(down)]
-    start = block * layer.weights.shape[1] * layer.block + first * layer.block
-    weights = b.pointer(layer.weights, start, reach * layer.block)
+        pixel_step = window.stride[1] * count
+        return name, weights, [pixel_step, width * count, count, len(down)]
+    start = tile.block * (layer.weights.shape[1] * blocks.size) + first * blocks.size
+    weights = b.pointer(layer.weights, start, reach * blocks.size)
     return VisibleTaps(len(down), len(across), width).name, weights, []
 
 

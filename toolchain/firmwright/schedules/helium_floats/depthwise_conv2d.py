@@ -1,7 +1,7 @@
 """float32 depthwise_conv2d on Helium: strips of an output row of four channels."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from textwrap import indent
@@ -11,17 +11,16 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.assembly import string_lines
 from firmwright.kernels.statement import wrap_assembly
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel, Position
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
+from firmwright.schedules.depthwise import LaneBlocks, OutputStrips, lane_tiles
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
@@ -30,7 +29,7 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
 )
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 from firmwright.schedules.schedule_factories import helium_float_schedule
-from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
+from firmwright.schedules.window_bounds import split_by_valid_taps
 
 _C = read_sections(__file__)
 
@@ -252,29 +251,26 @@ _MAX_SPANS = 5
 """Maximum kinds of rows, and of strips in a row, to bound code size."""
 
 
-@dataclass(frozen=True, slots=True)
-class _StripRun:
-    strip: Strip
-    first: int
-    times: int
-
-
-def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
+def _strips_of_row(
+    style: AccumulateStyle, window: ConvWindow, outputs: int
+) -> list[OutputStrips]:
+    """Cut a row into strips; return none if one of them has no micro-kernel."""
     most = max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
     count = divide_up(outputs, most)
     sizes = [most] * (count - 1) + [outputs - most * (count - 1)]
     if count == 2:
         sizes = [divide_up(outputs, 2), outputs // 2]
-    runs: list[_StripRun] = []
+    found: list[OutputStrips] = []
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         strip = _strip(style, window, first, size)
         if strip.name not in INTRINSIC_MAKERS:
             return []
-        if runs and runs[-1].strip == strip:
-            runs[-1] = _StripRun(strip, runs[-1].first, runs[-1].times + 1)
+        each = OutputStrips(first, size, 1, strip.before, len(strip.reach) - 1)
+        if found and _strip(style, window, found[-1].first, size) == strip:
+            found[-1] = replace(found[-1], times=found[-1].times + 1)
         else:
-            runs.append(_StripRun(strip, first, 1))
-    return runs
+            found.append(each)
+    return found
 
 
 def _strip(style: AccumulateStyle, window: ConvWindow, first: int, size: int) -> Strip:
@@ -294,86 +290,33 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[ScheduleConfig]:
     if window.size[1] > MAX_COLUMNS or window.dilation[1] != 1:
         return ()
     rows = split_by_valid_taps(window, 0, op.output.shape[1])
-    runs = _runs(style, window, op.output.shape[2])
+    strips = _strips_of_row(style, window, op.output.shape[2])
     is_seen = all(span.taps for span in rows)
-    is_small = 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS
+    is_small = 0 < len(strips) <= _MAX_SPANS and len(rows) <= _MAX_SPANS
     return (NO_CONFIG,) if is_seen and is_small else ()
-
-
-@dataclass(frozen=True, slots=True)
-class _FloatDepthwiseLayer:
-    """Constants: `weights` [block, row, column, four], `bias` [block, four]."""
-
-    window: ConvWindow
-    weights: tir.Buffer
-    bias: tir.Buffer
-    activation: int
-
-    def outputs(
-        self, b: Kernel, run: _StripRun, rows: ValidTapRun, at: Position
-    ) -> None:
-        window, strip = self.window, run.strip
-        _, height, width, channels = b.input(0).shape
-        _, out_height, out_width, _ = b.y.shape
-        n, oy, ox = at
-        above = rows.taps.start * window.dilation[0] - window.padding[0]
-        top = oy * window.stride[0] + above
-        left = ox * window.stride[1] + (strip.before - window.padding[2])
-        x_row = window.dilation[0] * width * channels
-        last = (len(rows.taps) - 1) * x_row + (len(strip.reach) - 1) * channels
-        reach = last + VECTOR_LANES
-        size = self.weights.shape[1] * self.weights.shape[2]
-        width_taps = window.size[1]
-        source = b.let("source", ((n * height + top) * width + left) * channels)
-        target = b.let("target", ((n * out_height + oy) * out_width + ox) * channels)
-        with b.for_("block", self.bias.shape[0]) as block:
-            first = minimum(block * VECTOR_LANES, channels - VECTOR_LANES)
-            channel = b.let("channel", first)
-            taps = (block * size + rows.taps.start * width_taps) * VECTOR_LANES
-            x = b.pointer(b.input(0), source + channel, reach)
-            count = len(rows.taps) * width_taps * VECTOR_LANES
-            w = b.pointer(self.weights, taps, count)
-            bias = b.pointer(self.bias, block * VECTOR_LANES, VECTOR_LANES)
-            outputs = []
-            for p in range(strip.outputs):
-                place = target + channel + p * channels
-                outputs.append(b.pointer(b.y, place, VECTOR_LANES, "w"))
-            settings = [self.activation, len(rows.taps), x_row, channels]
-            b.evaluate(strip.name, [x, w, bias, *outputs, *settings])
 
 
 def _build(
     style: AccumulateStyle, op: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
     kernel = weights_of(op)[0]
-    channels = kernel.shape[2]
-    bias = bias_of(op, "float32")
     window = window_of(op, kernel.shape[:2])
-    weights: list[Array] = []
-    biases: list[Array] = []
-    for first in range(0, channels, VECTOR_LANES):
-        start = min(first, channels - VECTOR_LANES)
-        weights.append(kernel[..., start : start + VECTOR_LANES])
-        biases.append(bias[start : start + VECTOR_LANES])
-    layer = _FloatDepthwiseLayer(
-        window,
-        b.constant("weights", np.stack(weights), FLOAT32),
-        b.constant("bias", np.stack(biases), FLOAT32),
-        ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
-    )
+    blocks = LaneBlocks(kernel.shape[2], VECTOR_LANES, tuple(range(VECTOR_LANES)))
+    weights = b.constant("weights", blocks.pack(kernel), FLOAT32)
+    bias = b.constant("bias", blocks.pack(bias_of(op, "float32")), FLOAT32)
+    activation = ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
+    strips = _strips_of_row(style, window, op.output.shape[2])
+    size, width = window.size[0] * window.size[1], window.size[1]
+    row_step = window.dilation[0] * window.input_size[1] * blocks.channels
     for rows in split_by_valid_taps(window, 0, op.output.shape[1]):
-        with (
-            b.for_("n", op.output.shape[0]) as n,
-            b.for_("oy", len(rows.outputs), rows.outputs.start) as oy,
-        ):
-            for run in _runs(style, window, op.output.shape[2]):
-                for ox in _places(b, run):
-                    layer.outputs(b, run, rows, (n, oy, ox))
-
-
-def _places(b: Kernel, run: _StripRun) -> Iterator[ArithExpr]:
-    with b.for_("strip", run.times) as strip:
-        yield strip * run.strip.outputs + run.first
+        count = len(rows.taps)
+        settings = [activation, count, row_step, blocks.channels]
+        for tile in lane_tiles(b, op, blocks, rows, strips):
+            strip = _strip(style, window, tile.strips.first, tile.strips.outputs)
+            taps = (tile.block * size + rows.taps.start * width) * VECTOR_LANES
+            w = b.pointer(weights, taps, count * width * VECTOR_LANES)
+            biases = b.pointer(bias, tile.block * VECTOR_LANES, VECTOR_LANES)
+            b.evaluate(strip.name, [tile.x, w, biases, *tile.outputs, *settings])
 
 
 SCHEDULES = tuple(

@@ -1,0 +1,167 @@
+"""Loops around the tiles of depthwise kernels, and the tables of channels in lanes.
+
+A tile is what the innermost code of a family computes: some adjacent outputs of a row
+times some channels. There are two orders of loops, for tiles that keep the weights of
+one channel in registers, and for those with adjacent channels in lanes:
+
+    channel by channel             strip by strip
+    for each computed channel      for each run of rows with equal valid taps
+        load its weights               for each row
+        for each run of rows               for each strip of adjacent outputs
+            for each row                       for each block of channels
+                compute its outputs                compute a tile
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.rounding import divide_up
+from firmwright.ir import tir
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.kernel import Kernel, Position
+from firmwright.schedules.window_bounds import ValidTapRun
+
+# ---- strip by strip ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStrips:
+    """`times` strips of `outputs` adjacent outputs of a row, from output `first` on.
+
+    A strip reads input columns `skipped` to `skipped + reach`, counted from the first
+    column of its first window.
+    """
+
+    first: int
+    outputs: int
+    times: int
+    skipped: int
+    reach: int
+
+
+def strips_of(window: ConvWindow, run: ValidTapRun, outputs: int) -> list[OutputStrips]:
+    """Cut a run into strips of `outputs` outputs and a shorter one at its end."""
+    stride, dilation = window.stride[1], window.dilation[1]
+    whole, rest = divmod(len(run.outputs), outputs)
+    strips: list[OutputStrips] = []
+    for count, times, first in (
+        (outputs, whole, run.outputs.start),
+        (rest, 1, run.outputs.stop - rest),
+    ):
+        reach = (count - 1) * stride + (len(run.taps) - 1) * dilation
+        if count and times:
+            skipped = run.taps.start * dilation
+            strips.append(OutputStrips(first, count, times, skipped, reach))
+    return strips
+
+
+@dataclass(frozen=True, slots=True)
+class StripTile:
+    """A strip of outputs from the pixel `at`, before channels are chosen."""
+
+    strips: OutputStrips
+    at: Position
+
+
+def strip_tiles(
+    b: Kernel, rows: range, strips: Sequence[OutputStrips]
+) -> Iterator[StripTile]:
+    """Loop over output rows and, in each, over strips."""
+    with (
+        b.for_("n", b.y.shape[0]) as n,
+        b.for_("oy", len(rows), rows.start) as oy,
+    ):
+        for each in strips:
+            with b.for_("ox", each.times) as index:
+                yield StripTile(each, (n, oy, index * each.outputs + each.first))
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBlocks:
+    """Channels in blocks of `size` lanes; the last block overlaps its predecessor.
+
+    `order` is the channel within its block that each lane holds.
+    """
+
+    channels: int
+    size: int
+    order: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return divide_up(self.channels, self.size)
+
+    @property
+    def used_lanes(self) -> int:
+        """The channels of a block: fewer than its lanes if the layer has no more."""
+        return min(self.channels, self.size)
+
+    def first_channel(self, block: ArithExpr) -> ArithExpr:
+        start = block * self.size
+        if self.channels % self.size == 0:
+            return start
+        return minimum(start, self.channels - self.used_lanes)
+
+    def pack(self, values: Array) -> Array:
+        """Pack [..., channel] as [block, ..., lane]; unused lanes repeat the last."""
+        starts = np.arange(self.count) * self.size
+        starts = np.minimum(starts, self.channels - self.used_lanes)
+        channels = np.minimum(starts[:, None] + self.order, self.channels - 1)
+        return np.ascontiguousarray(np.moveaxis(values[..., channels], -2, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTile:
+    """A strip of outputs of a block of channels.
+
+    `x` is where its first valid tap is read, and `outputs` where each output is stored.
+    """
+
+    strips: OutputStrips
+    block: ArithExpr
+    channel: ArithExpr
+    x: tir.AccessPtr
+    outputs: tuple[tir.AccessPtr, ...]
+
+
+def lane_tiles(
+    b: Kernel,
+    op: OpCall,
+    blocks: LaneBlocks,
+    rows: ValidTapRun,
+    strips: Sequence[OutputStrips],
+) -> Iterator[LaneTile]:
+    """Loop over strips of a run of rows and, in each, over blocks of channels."""
+    window = window_of(op, op.input(1).shape[1:3])
+    x = b.input(0)
+    _, height, width, channels = x.shape
+    _, out_height, out_width, _ = b.y.shape
+    row_step = window.dilation[0] * width * channels
+    above = rows.taps.start * window.dilation[0] - window.padding[0]
+    lanes = blocks.used_lanes
+    for tile in strip_tiles(b, rows.outputs, strips):
+        n, oy, ox = tile.at
+        iy = oy * window.stride[0] + above
+        ix = ox * window.stride[1] + (tile.strips.skipped - window.padding[2])
+        source = b.let("source", ((n * height + iy) * width + ix) * channels)
+        target = b.let("target", ((n * out_height + oy) * out_width + ox) * channels)
+        columns = tile.strips.reach * channels
+        reach = (len(rows.taps) - 1) * row_step + columns + lanes
+        with b.for_("block", blocks.count) as block:
+            channel = b.let("channel", blocks.first_channel(block))
+            outputs: list[tir.AccessPtr] = []
+            for p in range(tile.strips.outputs):
+                place = target + channel + p * channels
+                outputs.append(b.pointer(b.y, place, lanes, "w"))
+            yield LaneTile(
+                tile.strips,
+                block,
+                channel,
+                b.pointer(x, source + channel, reach),
+                tuple(outputs),
+            )
