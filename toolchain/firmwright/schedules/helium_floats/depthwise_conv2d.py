@@ -266,8 +266,9 @@ def _strips_of_row(
         if strip.name not in INTRINSIC_MAKERS:
             return []
         each = OutputStrips(first, size, 1, strip.before, len(strip.reach) - 1)
-        if found and _strip(style, window, found[-1].first, size) == strip:
-            found[-1] = replace(found[-1], times=found[-1].times + 1)
+        last = found[-1] if found else None
+        if last and _strip(style, window, last.first, last.outputs) == strip:
+            found[-1] = replace(last, times=last.times + 1)
         else:
             found.append(each)
     return found
