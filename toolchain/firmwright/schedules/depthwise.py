@@ -12,19 +12,164 @@ one channel in registers, and for those with adjacent channels in lanes:
                 compute its outputs                compute a tile
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import INT8, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ops.conv2d import requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.schedules.window_bounds import ValidTapRun
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.epilogue import (
+    accumulator_bounds,
+    by_arithmetic,
+    fold_zero_point_into_bias,
+)
+from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.folded_requantize import fold_requantize
+from firmwright.schedules.skip_constant_channels import (
+    ChannelOrder,
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+from firmwright.schedules.window_bounds import ValidTapRun, window_axes
+
+# ---- channel by channel --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedChannels:
+    """The channels of an integer layer that a kernel computes: a table row for each.
+
+    `weights` are [row, tap]; the zero point is folded into `bias`.
+    """
+
+    weights: Array
+    bias: Array
+    bounds: tuple[Array, Array]
+    params: Requantization
+    constants: ConstantChannels
+    order: ChannelOrder
+
+
+def find_computed_channels(
+    b: Kernel, op: OpCall, *, may_skip_few: bool = False
+) -> ComputedChannels:
+    """Find the channels of a layer that are not constant.
+
+    Constant channels are computed, too, if they are few, unless a kernel may skip few.
+    It does so only if requantization then needs no case of its own for the others.
+    """
+    kernel = weight_offsets(op).astype(np.int64)
+    flat = kernel.reshape(-1, kernel.shape[3]).T
+    bias = fold_zero_point_into_bias(op, flat)
+    params = requantization_of(op)
+    kind = op.input(0).dtype
+    low, high = accumulator_bounds(bias, flat, kind.min, kind.max)
+    constants = ConstantChannels({}, len(flat), None)
+    if kind == INT8:
+        is_simple = fold_requantize(params, low, high) is not None
+        constants = find_constant_channels(
+            b, params, low, high, only_if_many=is_simple or not may_skip_few
+        )
+    order = order_computed_channels(b, constants)
+    rows = list(order.rows)
+    return ComputedChannels(
+        flat[rows],
+        bias[rows],
+        (low[rows], high[rows]),
+        select_channels(params, rows),
+        constants,
+        order,
+    )
+
+
+@contextmanager
+def channel_loop(
+    b: Kernel, order: ChannelOrder
+) -> Iterator[tuple[ArithExpr, ArithExpr]]:
+    """Loop over table rows; yield a row and its channel."""
+    with b.for_("c", len(order.rows)) as row:
+        channel = order.channel(b, row)
+        yield row, row if order.table is None else b.let("channel", channel)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """An output row of a channel: the valid tap rows, and how sums become outputs."""
+
+    n: ArithExpr
+    position: ArithExpr
+    taps: range
+    finish: FinishElement
+
+
+def output_rows(
+    b: Kernel,
+    runs: Sequence[ValidTapRun],
+    finish: FinishElement,
+    label: Callable[[ValidTapRun], str] = lambda _: "oy",
+) -> Iterator[OutputRow]:
+    """Loop over the output rows, or columns, of a channel, by valid taps."""
+    with b.for_("n", b.y.shape[0]) as n:
+        for form in by_arithmetic(b, finish, is_tile=False):
+            for run in runs:
+                loop = b.for_(label(run), len(run.outputs), run.outputs.start)
+                with loop as position:
+                    yield OutputRow(n, position, run.taps, form)
+
+
+def channel_views(
+    b: Kernel, op: OpCall, row: OutputRow, channel: ArithExpr
+) -> tuple[tir.Buffer, tir.Buffer]:
+    """Return views of one channel of the input rows [tap, x] and of the output row."""
+    vertical, horizontal = window_axes(op)
+    top = row.position * vertical.stride - vertical.before
+    top = top + row.taps.start * vertical.dilation
+    source = (row.n * b.input(0).shape[1] + top) * vertical.input_step
+    target = (row.n * b.y.shape[1] + row.position) * vertical.output_step
+    multiplier = horizontal.output_step // horizontal.input_step
+    x = b.view(
+        "in",
+        b.input(0),
+        source + channel // multiplier,
+        (len(row.taps), horizontal.inputs),
+        strides=(vertical.dilation * vertical.input_step, horizontal.input_step),
+    )
+    y = b.view(
+        "out",
+        b.y,
+        target + channel,
+        (len(horizontal.outputs),),
+        strides=(horizontal.output_step,),
+        access="w",
+    )
+    return x, y
+
+
+def load_window(
+    b: Kernel, weights: tir.Buffer, row: ArithExpr, size: tuple[int, int], dtype: DType
+) -> list[list[ArithExpr]]:
+    """Load the weights [y][x] of a table row into variables."""
+    height, width = size
+    taps: list[list[ArithExpr]] = []
+    for ky in range(height):
+        line: list[ArithExpr] = []
+        for kx in range(width):
+            value = b.load(weights, [row, ky * width + kx]).cast(dtype)
+            line.append(b.let(f"w{ky}{kx}", value))
+        taps.append(line)
+    return taps
+
 
 # ---- strip by strip ------------------------------------------------------------------
 

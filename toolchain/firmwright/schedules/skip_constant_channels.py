@@ -108,6 +108,10 @@ class ChannelOrder:
         return channel & last if self.channels & last == 0 else minimum(channel, last)
 
 
+def order_all_channels(channels: int) -> ChannelOrder:
+    return ChannelOrder(tuple(range(channels)), channels, None)
+
+
 def order_computed_channels(
     b: Kernel, constants: ConstantChannels, block: int = 1
 ) -> ChannelOrder:

@@ -7,8 +7,8 @@ checks.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 
+from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv_window import ConvWindow, window_of
 
@@ -21,19 +21,23 @@ class ValidTapRun:
     taps: range
 
 
+def _taps_inside(first: int, taps: int, dilation: int, inputs: int) -> range:
+    """Return the taps of a window from `first` on that are in [0, inputs)."""
+    start = max(0, divide_up(-first, dilation))
+    stop = min(taps, divide_up(inputs - first, dilation))
+    return range(start, stop) if start < stop else range(0)
+
+
 def split_by_valid_taps(
     window: ConvWindow, axis: int, outputs: int
 ) -> list[ValidTapRun]:
     """Split `outputs` positions along an axis into runs of equal valid taps."""
+    size, inputs = window.size[axis], window.input_size[axis]
+    stride, dilation = window.stride[axis], window.dilation[axis]
 
     def valid(output: int) -> range:
-        start = output * window.stride[axis] - window.padding[2 * axis]
-        inside = [
-            tap
-            for tap in range(window.size[axis])
-            if 0 <= start + tap * window.dilation[axis] < window.input_size[axis]
-        ]
-        return range(inside[0], inside[-1] + 1) if inside else range(0)
+        first = output * stride - window.padding[2 * axis]
+        return _taps_inside(first, size, dilation, inputs)
 
     return group_outputs(range(outputs), valid)
 
@@ -49,25 +53,13 @@ def group_outputs(outputs: range, valid: Callable[[int], range]) -> list[ValidTa
     return runs
 
 
-def split_by_valid_rows_and_columns(
-    op: OpCall,
-) -> list[tuple[ValidTapRun, ValidTapRun]]:
-    """Return a depthwise layer's (rows, columns) runs; none if an output has no tap."""
-    window = window_of(op, op.input(1).shape[1:3])
-    _, height, width, _ = op.output.shape
-    rows = split_by_valid_taps(window, 0, height)
-    columns = split_by_valid_taps(window, 1, width)
-    if not all(run.taps for run in (*rows, *columns)):
-        return []
-    return list(product(rows, columns))
-
-
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """A window axis without dilation: sizes, padding `before`, steps in elements."""
+    """A window axis: sizes, padding `before`, steps in elements."""
 
     taps: int
     stride: int
+    dilation: int
     before: int
     inputs: int
     outputs: range
@@ -81,13 +73,18 @@ class WindowAxis:
 
     def valid(self, output: int) -> range:
         first = output * self.stride - self.before
-        return range(max(0, -first), min(self.taps, self.inputs - first))
+        return _taps_inside(first, self.taps, self.dilation, self.inputs)
+
+    def missing(self, valid: range) -> list[int]:
+        """Return the taps that are not valid."""
+        return [tap for tap in range(self.taps) if tap not in valid]
 
     def runs(self) -> list[ValidTapRun]:
         return group_outputs(self.outputs, self.valid)
 
 
 def window_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
+    """Return the vertical and the horizontal axis of a depthwise layer."""
     return _window_axis(op, 0), _window_axis(op, 1)
 
 
@@ -97,6 +94,7 @@ def _window_axis(op: OpCall, axis: int) -> WindowAxis:
     return WindowAxis(
         taps=window.size[axis],
         stride=window.stride[axis],
+        dilation=window.dilation[axis],
         before=window.padding[2 * axis],
         inputs=x[1 + axis],
         outputs=range(y[1 + axis]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Literal
 
@@ -12,30 +13,25 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ops.conv2d import requantization_of, weight_offsets
+from firmwright.ops.conv2d import channel_multiplier_of
 from firmwright.ops.int16x8 import accumulator_dtype
-from firmwright.ops.kernel import Kernel, Position
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.sliding_window import InputLine, SlidingWindow
+from firmwright.schedules.depthwise import (
+    OutputRow,
+    channel_loop,
+    find_computed_channels,
+    output_rows,
+)
 from firmwright.schedules.epilogue import (
     AddendSource,
-    RequantizeEpilogue,
-    accumulator_bounds,
-    by_arithmetic,
-    fold_zero_point_into_bias,
     make_epilogue,
 )
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.schedule_factories import dsp_schedule
-from firmwright.schedules.skip_constant_channels import (
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
-)
-from firmwright.schedules.window_bounds import WindowAxis, window_axes
+from firmwright.schedules.window_bounds import ValidTapRun, WindowAxis, window_axes
 
 # One channel at a time, directly on NHWC data. The window slides along one axis: each
 # input line it meets (one element per tap across) is loaded once, paired by PKHBT, and
@@ -70,7 +66,6 @@ class _SlidingLayer:
     along: WindowAxis
     across: WindowAxis
     zero_point: int
-    epilogue: RequantizeEpilogue
     x: tir.Buffer
     y: tir.Buffer
 
@@ -131,50 +126,36 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
     vertical, horizontal = window_axes(op)
     is_vertical = config.along == "y"
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
-    taps = weight_offsets(op)[0].astype(np.int64)  # [y, x, channel]
-    flat = taps.reshape(-1, taps.shape[2]).T
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    bias = fold_zero_point_into_bias(op, flat)
-    params = requantization_of(op)
-    kind = op.input(0).dtype
-    low, high = accumulator_bounds(bias, flat, kind.min, kind.max)
-    is_foldable = fold_requantize(params, low, high) is not None
-    constant_channels = (
-        find_constant_channels(b, params, low, high, only_if_many=is_foldable)
-        if kind == INT8
-        else ConstantChannels({}, len(flat), None)
-    )
-    order = order_computed_channels(b, constant_channels)
-    rows = list(order.rows)
-    taps = taps.transpose(2, 0, 1)[rows]
-    flat, bias = flat[rows], bias[rows]
-    bounds = accumulator_bounds(bias, flat, kind.min, kind.max)
-    params = select_channels(params, order.rows)
+    found = find_computed_channels(b, op, may_skip_few=True)
+    flat = found.weights
     epilogue = make_epilogue(
-        b, params, bounds, kind, len(flat), bake=flat, addends=AddendSource.COMPUTED
+        b,
+        found.params,
+        found.bounds,
+        op.input(0).dtype,
+        len(flat),
+        bake=flat,
+        addends=AddendSource.COMPUTED,
     )
     factors = np.array(epilogue.factors, np.int64)
+    taps = flat.reshape(-1, vertical.taps, horizontal.taps)
     ordered = taps if is_vertical else taps.transpose(0, 2, 1)
     weights = _plan_weights(b, ordered, factors)
-    bias_table = b.constant("bias", bias * factors, INT32)
-    channels = op.output.shape[3]
-    multiplier = channels // op.input(0).shape[3]
-    layer = _SlidingLayer(along, across, zero_point, epilogue, b.input(0), b.y)
-    if constant_channels.values:
-        batch, height, width, _ = op.output.shape
-        with b.for_("n", batch) as n:
-            constant_channels.emit_stores(b, n * (height * width), height * width)
-    with b.for_("c", len(order.rows)) as index:
-        target = b.let("channel", order.channel(b, index))
+    bias_table = b.constant("bias", found.bias * factors, INT32)
+    multiplier = channel_multiplier_of(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    layer = _SlidingLayer(along, across, zero_point, b.input(0), b.y)
+    batch, height, width, _ = b.y.shape
+    with b.for_("n", batch) as n:
+        found.constants.emit_stores(b, n * (height * width), height * width)
+    with channel_loop(b, found.order) as (index, target):
         finish = epilogue.bind_channel(b, index)
         start = b.let("channel_bias", b.load(bias_table, [index]))
         words = weights.bind(b, index)
-        with b.for_("n", op.output.shape[0]) as n:
-            for form in by_arithmetic(b, finish, is_tile=False):
-                channel = _ChannelRegisters(start, words, across.taps, form)
-                at = (n, target // multiplier, target)
-                for run in across.runs():
-                    _group(b, layer, channel, at, run.outputs, run.taps)
+        label = partial(_run_label, layer)
+        for row in output_rows(b, across.runs(), finish, label):
+            channel = _ChannelRegisters(start, words, across.taps, row.finish)
+            _row(b, layer, channel, row, (target // multiplier, target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,36 +230,36 @@ def _pack(taps: Array) -> Array:
     return np.ascontiguousarray(np.concatenate([paired, last_taps, odd], axis=1))
 
 
-def _group(
+def _row(
     b: Kernel,
     layer: _SlidingLayer,
     channel: _ChannelRegisters,
-    at: Position,
-    outputs: range,
-    valid: range,
+    row: OutputRow,
+    channels: tuple[ArithExpr, ArithExpr],
 ) -> None:
-    n, source, target = at
+    """Compute a row; `channels` are that of the input and that of the output."""
+    source, target = channels
     along, across = layer.along, layer.across
     x_batch = layer.x.elements // layer.x.shape[0]
     y_batch = layer.y.elements // layer.y.shape[0]
-    missing = [tap for tap in range(across.taps) if tap not in valid]
-    label = _group_label(layer, missing)
-    loop = b.for_(f"{label}_position", len(outputs), outputs.start)
-    with loop as position:
-        first = position * across.stride - across.before + valid.start
-        x_start = n * x_batch + first * across.input_step + source
-        y_start = n * y_batch + position * across.output_step + target
-        bias = channel.bias
-        if missing and layer.zero_point:
-            # The bias includes the zero-point share of omitted taps.
-            omitted = list(product(range(along.taps), missing))
-            corrected = _with_zero_points(layer, channel, bias, omitted)
-            bias = b.let(f"{label}_bias", corrected)
-        channel = replace(channel, bias=bias)
-        _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
+    missing = across.missing(row.taps)
+    label = _label(layer, missing)
+    first = row.position * across.stride - across.before + row.taps.start
+    x_start = row.n * x_batch + first * across.input_step + source
+    y_start = row.n * y_batch + row.position * across.output_step + target
+    if missing and layer.zero_point:
+        # The bias includes the zero-point share of omitted taps.
+        omitted = list(product(range(along.taps), missing))
+        corrected = _with_zero_points(layer, channel, channel.bias, omitted)
+        channel = replace(channel, bias=b.let(f"{label}_bias", corrected))
+    _SlideEmitter(b, layer, channel, row.taps, (x_start, y_start), label).emit()
 
 
-def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
+def _run_label(layer: _SlidingLayer, run: ValidTapRun) -> str:
+    return f"{_label(layer, layer.across.missing(run.taps))}_position"
+
+
+def _label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
     if not missing:
         return "inner"
     is_vertical = layer.across.input_step > layer.along.input_step
@@ -403,8 +384,7 @@ class _SlideEmitter:
         valid = self.layer.along.valid(output)
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias
-        lines = [tap for tap in range(self.layer.along.taps) if tap not in valid]
-        taps = list(product(lines, self.valid))
+        taps = list(product(self.layer.along.missing(valid), self.valid))
         return _with_zero_points(self.layer, self.channel, self.channel.bias, taps)
 
 

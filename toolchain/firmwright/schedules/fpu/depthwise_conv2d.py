@@ -17,12 +17,20 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.kernels.vfp.gemm import MultiplyAdd
 from firmwright.ops.conv2d import bias_of, weights_of
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.depthwise import (
+    channel_loop,
+    channel_views,
+    load_window,
+    output_rows,
+)
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.fpu.microkernels import (
     STYLE_FEATURES,
     activated,
 )
+from firmwright.schedules.skip_constant_channels import order_all_channels
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time. Along an output row, each input element is loaded once per
@@ -77,8 +85,7 @@ class _FloatOutputRow:
     columns: WindowAxis
     rows: range
     weights: Sequence[Sequence[ArithExpr]]
-    bias: ArithExpr
-    activation: str
+    finish: FinishElement
     x: tir.Buffer
     y: tir.Buffer
 
@@ -97,8 +104,7 @@ class _FloatOutputRow:
             taps: list[tuple[ArithExpr, ArithExpr]] = []
             for ky, kx in product(self.rows, valid):
                 taps.append((inputs[ky, first + kx], self.weights[ky][kx]))
-            total = self._sum(taps) + self.bias
-            b.store(self.y, [shift + output], activated(total, self.activation))
+            b.store(self.y, [shift + output], self.finish(self._sum(taps)))
 
     def _sum(self, taps: Sequence[tuple[ArithExpr, ArithExpr]]) -> ArithExpr:
         total = taps[0][0] * taps[0][1]
@@ -118,49 +124,19 @@ def _build(style: MultiplyAdd, op: OpCall, config: ScheduleConfig, b: Kernel) ->
     packed = b.constant("weights", by_channel.reshape(channels, -1), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
     rows, columns = window_axes(op)
-    with Nest() as enter:
-        c = enter(b.for_("c", channels))
-        weights: list[list[ArithExpr]] = []
-        for ky in range(height):
-            taps = [b.load(packed, [c, ky * width + kx]) for kx in range(width)]
-            weights.append([b.let(f"w{ky}{kx}", w) for kx, w in enumerate(taps)])
-        channel_bias = b.let("channel_bias", b.load(bias, [c]))
-        batch = op.output.shape[0]
-        n = enter(b.for_("n", batch)) if batch > 1 else c * 0
-        for run in rows.runs():
-            with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
-                top = oy * rows.stride - rows.before + run.taps.start
-                x, y = _windows(op, b, (n, top, oy, c), len(run.taps))
-                row = _FloatOutputRow(
-                    style=style,
-                    columns=columns,
-                    rows=run.taps,
-                    weights=weights,
-                    bias=channel_bias,
-                    activation=op.attributes(ActivationAttrs).activation,
-                    x=x,
-                    y=y,
-                )
-                _strip_by_strip(b, row)
+    activation = op.attributes(ActivationAttrs).activation
+    with channel_loop(b, order_all_channels(channels)) as (index, c):
+        weights = load_window(b, packed, index, (height, width), FLOAT32)
+        channel_bias = b.let("channel_bias", b.load(bias, [index]))
+        finish = partial(_finished, channel_bias, activation)
+        for at in output_rows(b, rows.runs(), finish):
+            x, y = channel_views(b, op, at, c)
+            row = _FloatOutputRow(style, columns, at.taps, weights, at.finish, x, y)
+            _strip_by_strip(b, row)
 
 
-def _windows(
-    op: OpCall,
-    b: Kernel,
-    at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr],
-    count: int,
-) -> tuple[tir.Buffer, tir.Buffer]:
-    """Return views of one channel of `count` input rows and of an output row."""
-    n, top, oy, c = at
-    _, height, width, depth = op.input(0).shape
-    _, out_height, out_width, channels = op.output.shape
-    channel = c // (channels // depth)
-    source = ((n * height + top) * width) * depth + channel
-    target = ((n * out_height + oy) * out_width) * channels + c
-    strides = (width * depth, depth)
-    x = b.view("in", b.input(0), source, (count, width), strides=strides)
-    y = b.view("out", b.y, target, (out_width,), strides=(channels,), access="w")
-    return x, y
+def _finished(bias: ArithExpr, activation: str, total: ArithExpr) -> ArithExpr:
+    return activated(total + bias, activation)
 
 
 def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:

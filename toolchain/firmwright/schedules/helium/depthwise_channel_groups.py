@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -35,10 +36,7 @@ from firmwright.schedules.helium import (
 from firmwright.schedules.helium.depthwise_plane_microkernels import LANES
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
 from firmwright.schedules.schedule_factories import helium_schedule
-from firmwright.schedules.window_bounds import (
-    ValidTapRun,
-    split_by_valid_rows_and_columns,
-)
+from firmwright.schedules.window_bounds import ValidTapRun, window_axes
 
 # Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight
 # channels of two pixels (depthwise_microkernels_8ch.py, also int16). Outputs are
@@ -106,7 +104,7 @@ def _configs(op: OpCall) -> Sequence[ChannelGroup]:
         applies = vector_requantize.supports_int8_layer(op)
     if not applies:
         return ()
-    groups = split_by_valid_rows_and_columns(op)
+    groups = _groups(op)
     _, height, width, _ = op.input(1).shape
     is_unbounded = is_wide or height * width > LANES
     max_groups = _MAX_LOOPS if is_unbounded else _MAX_GROUPS
@@ -118,6 +116,14 @@ def _configs(op: OpCall) -> Sequence[ChannelGroup]:
     if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
         configs.append(ChannelGroup(depthwise_microkernels_8ch.CHANNELS))
     return configs
+
+
+def _groups(op: OpCall) -> list[tuple[ValidTapRun, ValidTapRun]]:
+    """Return runs of (rows, columns) with equal valid taps, none without a tap."""
+    rows, columns = window_axes(op)
+    if not (rows.has_taps and columns.has_taps):
+        return []
+    return list(product(rows.runs(), columns.runs()))
 
 
 def _fits_sixteen(
@@ -145,7 +151,7 @@ def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
 
 
 def _build(op: OpCall, config: ChannelGroup, b: Kernel) -> None:
-    groups = split_by_valid_rows_and_columns(op)
+    groups = _groups(op)
     layer = _layer(op, b, groups, config.channels)
     window, channels = layer.window, layer.blocks.channels
     row_step = window.dilation[0] * window.input_size[1] * channels

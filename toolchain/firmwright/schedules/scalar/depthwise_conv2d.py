@@ -3,25 +3,26 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import (
-    channel_multiplier_of,
-    requantization_of,
     weight_offsets,
 )
 from firmwright.ops.conv_window import ConvWindow, window_of
-from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.epilogue import (
-    accumulator_bounds,
-    by_arithmetic,
-    fold_zero_point_into_bias,
+from firmwright.schedules.depthwise import (
+    channel_loop,
+    channel_views,
+    find_computed_channels,
+    load_window,
+    output_rows,
 )
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.scalar.register_blocked_matmul import (
@@ -30,12 +31,9 @@ from firmwright.schedules.scalar.register_blocked_matmul import (
     plan_scalar_layer,
 )
 from firmwright.schedules.skip_constant_channels import (
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
+    order_all_channels,
 )
-from firmwright.schedules.window_bounds import split_by_valid_taps
+from firmwright.schedules.window_bounds import split_by_valid_taps, window_axes
 
 # Output rows (and columns) with equal valid taps form a class with its own unrolled
 # taps; taps outside the input contribute the zero point, which is added to the bias
@@ -49,13 +47,10 @@ _MAX_UNROLLED_TAPS = 120
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
-    window = window_of(op, op.input(1).shape[1:3])
-    _, height, width, _ = op.output.shape
-    rows = split_by_valid_taps(window, 0, height)
-    columns = split_by_valid_taps(window, 1, width)
-    if not all(run.taps for run in (*rows, *columns)):
+    rows, columns = window_axes(op)
+    if not (rows.has_taps and columns.has_taps):
         return ()
-    unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
+    unrolled = len(rows.runs()) * len(columns.runs()) * rows.taps * columns.taps
     return (NO_CONFIG,) if unrolled <= _MAX_UNROLLED_TAPS else ()
 
 
@@ -82,57 +77,30 @@ def _build(
     kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    batch, height, width, _ = op.output.shape
-    constant_channels = _constant_channels(b, op, flat)
-    order = order_computed_channels(b, constant_channels)
-    chosen = list(order.rows)
+    order = order_all_channels(len(flat))
     params = None
     if op.input(0).dtype == INT8:
-        params = select_channels(requantization_of(op), chosen)
+        found = find_computed_channels(b, op)
+        found.constants.emit_stores(b, 0, b.y.elements // b.y.shape[3])
+        params, order = found.params, found.order
+    chosen = list(order.rows)
     layer = plan_scalar_layer(
         b, op, flat, params, chosen, may_bake=not in_32_bits, in_32_bits=in_32_bits
     )
     is_wide = layer.factors.max() > 1 or flat.dtype == INT16.np
     kind = INT16 if layer.dtype == INT8 and is_wide else layer.dtype
     packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
-    constant_channels.emit_stores(b, 0, batch * height * width)
-    with Nest() as enter:
-        index = enter(b.for_("c", len(chosen)))
-        c = index
-        if order.table is not None:
-            c = b.let("channel", order.channel(b, index))
+    rows, _ = window_axes(op)
+    with channel_loop(b, order) as (index, c):
         finish = layer.epilogue.bind_channel(b, index)
-        weights = _load_weights(b, packed, index, window.size, layer.sum_dtype)
+        weights = load_window(b, packed, index, window.size, layer.sum_dtype)
         start = b.let("base", layer.start(b, index))
-        n = enter(b.for_("n", batch)) if batch > 1 else c * 0
-        for form in by_arithmetic(b, finish, is_tile=False):
-            channel = _ScalarChannel(window, layer, weights, start, form)
-            for run in split_by_valid_taps(window, 0, height):
-                with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
-                    _row(b, op, channel, (n, oy, c), run.taps)
-
-
-def _load_weights(
-    b: Kernel, packed: tir.Buffer, index: ArithExpr, size: tuple[int, int], dtype: DType
-) -> list[list[ArithExpr]]:
-    """Return the weights [row, column] of filter `index`, as variables."""
-    height, width = size
-    weights = []
-    for ky in range(height):
-        row = []
-        for kx in range(width):
-            value = b.load(packed, [index, ky * width + kx]).cast(dtype)
-            row.append(b.let(f"w{ky}{kx}", value))
-        weights.append(row)
-    return weights
-
-
-def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
-    if op.input(0).dtype != INT8:
-        return ConstantChannels({}, len(flat), None)
-    bias = fold_zero_point_into_bias(op, flat)
-    bounds = accumulator_bounds(bias, flat.astype(np.int64))
-    return find_constant_channels(b, requantization_of(op), *bounds, only_if_many=True)
+        for row in output_rows(b, rows.runs(), finish):
+            channel = _ScalarChannel(window, layer, weights, start, row.finish)
+            x, y = channel_views(b, op, row, c)
+            outside = product(rows.missing(row.taps), range(window.size[1]))
+            begin = b.let("start", channel.plus_outside(start, outside))
+            _row(b, _ScalarOutputRow(channel, row.taps, x, y, begin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,25 +119,9 @@ class _ScalarOutputRow:
         b.store(self.y, [ox], self.channel.finish(total))
 
 
-def _row(
-    b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: range
-) -> None:
-    window, (n, oy, c) = channel.window, at
-    _, height, width, depth = op.input(0).shape
-    _, out_height, out_width, channels = op.output.shape
-    top = oy * window.stride[0] - window.padding[0] + rows.start * window.dilation[0]
-    source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
-    target = ((n * out_height + oy) * out_width) * channels + c
-    shape = (len(rows), width)
-    strides = (window.dilation[0] * width * depth, depth)
-    outside: list[tuple[int, int]] = []
-    for ky in range(window.size[0]):
-        if ky not in rows:
-            outside += [(ky, kx) for kx in range(window.size[1])]
-    x = b.view("in", b.input(0), source, shape, strides=strides)
-    y = b.view("out", b.y, target, (out_width,), strides=(channels,), access="w")
-    start = b.let("start", channel.plus_outside(channel.start, outside))
-    row = _ScalarOutputRow(channel, rows, x, y, start)
+def _row(b: Kernel, row: _ScalarOutputRow) -> None:
+    channel, window = row.channel, row.channel.window
+    out_width = row.y.shape[0]
     one_by_one = window.stride[1] == window.dilation[1] == 1 and window.size[1] > 1
     # Floats are summed row by row, the order of the reference kernel.
     if one_by_one and channel.layer.dtype == INT8:
