@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, UINT32
 from firmwright.kernels.contract import (
     ChannelGroups,
     InterleavedChannels,
@@ -20,6 +20,7 @@ LAYOUTS: dict[str, WeightLayout] = {
     "interleaved": InterleavedChannels(INT8, (8,)),
     "with a rest": InterleavedChannels(INT8, (6, 3)),
     "unsigned": InterleavedChannels(UINT8, (4,), offset=128),
+    "words": InterleavedChannels(UINT32, (6, 3), taps_per_step=4),
     "float": InterleavedChannels(FLOAT32, (5,)),
     **{
         f"{name} of {channels} x {rows} x {TAPS // rows}": PairedChannels(
@@ -49,6 +50,12 @@ def test_weights_of_a_tap_are_adjacent_in_a_group() -> None:
     weights = np.arange(10).reshape(5, 2)
     packed = InterleavedChannels(INT8, (2,), offset=1).pack(weights)
     assert packed.tolist() == [1, 3, 2, 4, 5, 7, 6, 8, 9, 10]
+
+
+def test_a_word_holds_four_taps_of_a_channel_and_ends_with_zeros() -> None:
+    weights = np.array([[1, 2, 3, 4, -1], [5, 6, 7, 8, -2]])
+    packed = InterleavedChannels(UINT32, (2,), taps_per_step=4).pack(weights)
+    assert packed.tolist() == [0x04030201, 0x08070605, 0xFF, 0xFE]
 
 
 def test_a_step_of_int4_has_twice_the_taps() -> None:

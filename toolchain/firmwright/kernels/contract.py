@@ -11,7 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, DType
+from firmwright.base.dtypes import INT8, Array, DType
+from firmwright.base.rounding import divide_up
 
 
 class WeightLayout(Protocol):
@@ -111,37 +112,45 @@ class InterleavedChannels:
 
         | tap 0: channel 0, 1, 2, 3 | tap 1: channel 0, 1, 2, 3 | ...
 
-    Groups have as many channels as `widths` permits (`divide_channels`). Weights are
-    stored with `offset` added.
+    If a step multiplies several taps, they are the bytes of an element of each channel;
+    the last step is filled with zeros. Groups have as many channels as `widths` permits
+    (`divide_channels`). Weights are stored with `offset` added.
     """
 
     element: DType
     widths: tuple[int, ...]
     offset: int = 0
+    taps_per_step: int = 1
 
     @property
-    def taps_per_step(self) -> int:
-        return 1
+    def tap(self) -> DType:
+        """The type of a tap in memory."""
+        return INT8 if self.taps_per_step > 1 else self.element
 
     def pack(self, weights: Array) -> Array:
-        taps = weights.shape[1]
-        stored = weights + self.offset
+        channels, taps = weights.shape
+        steps = divide_up(taps, self.taps_per_step)
+        filling = steps * self.taps_per_step - taps
+        stored = np.pad(weights + self.offset, ((0, 0), (0, filling)))
+        by_step = stored.astype(self.tap.np).reshape(channels, steps, -1)
         parts: list[Array] = []
-        for group in divide_channels(len(weights), self.widths):
+        for group in divide_channels(channels, self.widths):
             end = group.first + group.count * group.channels
-            rows = stored[group.first : end]
-            by_group = rows.reshape(group.count, group.channels, taps)
+            rows = by_step[group.first : end]
+            by_group = rows.reshape(group.count, group.channels, steps, -1)
             parts.append(by_group.swapaxes(1, 2).ravel())
-        return np.concatenate(parts).astype(self.element.np)
+        return np.concatenate(parts).view(self.element.np)
 
     def unpack(self, packed: Array, channels: int) -> Array:
-        taps = packed.size // channels
+        taps = packed.view(self.tap.np)
+        steps = packed.size // channels
         parts: list[Array] = []
         for group in divide_channels(channels, self.widths):
             size = group.count * group.channels
-            elements = packed[group.first * taps :][: size * taps]
-            by_tap = elements.reshape(group.count, taps, group.channels)
-            parts.append(by_tap.swapaxes(1, 2).reshape(size, taps))
+            place = slice(group.first * steps, (group.first + size) * steps)
+            elements = taps.reshape(-1, self.taps_per_step)[place]
+            by_step = elements.reshape(group.count, steps, group.channels, -1)
+            parts.append(by_step.swapaxes(1, 2).reshape(size, -1))
         stored = np.concatenate(parts)
         if self.element.is_float:
             return stored
@@ -152,7 +161,7 @@ class InterleavedChannels:
             return True
         low = int(weights.min()) + self.offset
         high = int(weights.max()) + self.offset
-        return self.element.min <= low and high <= self.element.max
+        return self.tap.min <= low and high <= self.tap.max
 
     def do_sums_fit(self, low: Array, high: Array) -> bool:
         """Return True: sums are exact modulo 2^32, whatever they are."""
