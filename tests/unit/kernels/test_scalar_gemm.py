@@ -28,13 +28,16 @@ from firmwright.kernels.register_files import (
 from firmwright.kernels.registers import Holder, assign_registers
 from firmwright.kernels.scalar.gemm import (
     ScalarMicrokernel,
+    is_contiguous,
     mla_forms,
+    rvp_forms,
     thumb1_forms,
     xtensa_forms,
 )
 from firmwright.schedules.scalar import thumb1_conv2d_fully_connected
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
+    RV32_PACKED_FAMILY,
     RV32M_FAMILY,
     XTENSA_FAMILY,
     MicrokernelFamily,
@@ -42,7 +45,7 @@ from firmwright.schedules.scalar.microkernels import (
 )
 
 STEPS, PIXEL, CASES = 6, 11, 16
-FAMILIES = [MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY]
+FAMILIES = [MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY]
 
 
 def drawn(rng: np.random.Generator, count: int, kind: type[np.generic]) -> Array:
@@ -73,7 +76,7 @@ def test_programs_are_sums_of_products(family: MicrokernelFamily) -> None:
         memory = {"w": w, "x": x, "start": start}
         state = run_program(program, evaluate, memory, {}, numbers)
         meaning = make_microkernel(family, shape).meaning
-        pixel = PIXEL if shape.layout == "bytes" else 1
+        pixel = PIXEL if is_contiguous(shape.layout) else 1
         expected = meaning(w, x, start, pixel, STEPS)
         for place, total in enumerate(expected):
             np.testing.assert_array_equal(state.registers[f"c{place}"][0], total)
@@ -119,8 +122,9 @@ def every_program() -> Iterator[tuple[Program, RegisterFile]]:
         narrow = mla_forms(ScalarMicrokernel(layout, rows, pixels, 2)).narrow
         assert narrow is not None
         yield narrow, CLANG_THUMB2_FILE
-    for _, program in programs(RV32M_FAMILY):
-        yield program, RV32_FILE
+    for family in (RV32M_FAMILY, RV32_PACKED_FAMILY):
+        for _, program in programs(family):
+            yield program, RV32_FILE
     for _, program in programs(XTENSA_FAMILY):
         yield program, XTENSA_FILE
     yield thumb1_forms(1).wide, THUMB1_FILE
@@ -214,6 +218,10 @@ def test_a_program_that_needs_more_registers_is_refused() -> None:
         (
             lambda: xtensa_forms(ScalarMicrokernel("unsigned", 4, 2, 4)),
             8 + 6 * (4 * 22 + 4),
+        ),
+        (
+            lambda: rvp_forms(ScalarMicrokernel("words", 4, 4, 4)),
+            16 + 6 * (4 * 24 + 3),
         ),
         (lambda: thumb1_forms(4), 14 + 6 * (4 * 26 + 4) + 14),
     ],

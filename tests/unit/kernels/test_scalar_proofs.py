@@ -13,10 +13,12 @@ from firmwright.kernels.program import Address, Loop, Program
 from firmwright.kernels.scalar.gemm import (
     THUMB1_ROWS,
     ScalarMicrokernel,
+    is_contiguous,
     thumb1_forms,
 )
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
+    RV32_PACKED_FAMILY,
     RV32M_FAMILY,
     XTENSA_FAMILY,
     MicrokernelFamily,
@@ -24,6 +26,7 @@ from firmwright.schedules.scalar.microkernels import (
 from tests.unit.kernels.proof import Claim, converted, failures
 from tests.unit.kernels.test_scalar_gemm import programs
 
+FAMILIES = [MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY]
 STEPS, PIXEL = 2, 5
 
 
@@ -35,6 +38,21 @@ def wide(values: Sequence[z3.BitVecRef], dtype: DType) -> list[z3.BitVecRef]:
     return [converted(value, dtype, INT32) for value in values]
 
 
+def taps(element: z3.BitVecRef, shape: ScalarMicrokernel) -> list[z3.BitVecRef]:
+    """Return the taps that an element of memory holds, as int32."""
+    if shape.layout != "words":
+        return wide([element], shape.dtype)
+    return wide([z3.Extract(8 * i + 7, 8 * i, element) for i in range(4)], INT8)
+
+
+def product(
+    weight: z3.BitVecRef, column: z3.BitVecRef, shape: ScalarMicrokernel
+) -> z3.BitVecRef:
+    """Return the sum of the products of two elements of memory."""
+    pairs = zip(taps(weight, shape), taps(column, shape), strict=True)
+    return sum(a * b for a, b in pairs)
+
+
 def scalar_claim(
     shape: ScalarMicrokernel, program: Program, *, is_loop_only: bool = False
 ) -> Claim:
@@ -42,12 +60,11 @@ def scalar_claim(
 
     They begin at `start`, or, of the program's loop only, at any values.
     """
-    apart = PIXEL if shape.layout == "bytes" else 1
+    apart = PIXEL if is_contiguous(shape.layout) else 1
     count = shape.step * (STEPS - 1) + apart * (shape.pixels - 1) + 1
     w = elements("w", shape.rows * STEPS, shape.dtype)
     x = elements("x", count, shape.dtype)
     start = elements("start", shape.rows, INT32)
-    weights, taps = wide(w, shape.dtype), wide(x, shape.dtype)
     names = [value.name for value in program.registers]
     registers = {}
     if is_loop_only:
@@ -58,7 +75,9 @@ def scalar_claim(
     for place, name in enumerate(names):
         row, pixel = divmod(place, shape.pixels)
         results[name] = registers.get(name, start[row]) + sum(
-            weights[step * shape.rows + row] * taps[step * shape.step + pixel * apart]
+            product(
+                w[step * shape.rows + row], x[step * shape.step + pixel * apart], shape
+            )
             for step in range(STEPS)
         )
     memory = {"w": w, "x": x, "start": start}
@@ -66,9 +85,7 @@ def scalar_claim(
     return Claim(program, memory, registers, results, numbers=numbers)
 
 
-@pytest.mark.parametrize(
-    "family", [MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY], ids=lambda f: f.name
-)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_sums_begin_anywhere_and_add_products(family: MicrokernelFamily) -> None:
     for shape, program in programs(family):
         assert not failures(scalar_claim(shape, program))

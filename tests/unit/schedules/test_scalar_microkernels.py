@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT8
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT32
 from firmwright.build.compiler_flags import WARNINGS
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.expr_printer import ExprPrinter
@@ -30,6 +30,7 @@ from firmwright.schedules.scalar import (
 from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
+    RV32_PACKED_FAMILY,
     RV32M_FAMILY,
     XTENSA_FAMILY,
 )
@@ -41,14 +42,25 @@ THUMB1_BLOCKS = {
     for item in thumb1_conv2d_fully_connected.INTRINSICS
     if item.name.startswith("thumb1")
 }
-FAMILIES = {item.name: item for item in (MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY)}
+FAMILIES = {
+    item.name: item
+    for item in (MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY)
+}
 SIGNED = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")
 UNSIGNED = ("xtensa_unsigned_4x1_1",)
+WORDS = ("rvp_words_4x1_1",)
+DATA = {"mla": SIGNED, "rvm": SIGNED, "rvp": WORDS, "xtensa": UNSIGNED}
+"""Kernels with the arrays of a family."""
 STEPS = 24
 """A multiple of every tested unroll factor."""
 PIXEL = 31
 SEED = 5
-LIMITS = {INT8: (-128, 127), INT16: (-9000, 9000), UINT8: (0, 255)}
+LIMITS = {
+    INT8: (-128, 127),
+    INT16: (-9000, 9000),
+    UINT8: (0, 255),
+    UINT32: (0x80808080, 0x7F80FF01),
+}
 
 
 def blocks(family: str) -> list[Intrinsic]:
@@ -74,7 +86,7 @@ def arrays(block: Intrinsic, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def pixel_of(block: Intrinsic) -> int:
-    return PIXEL if "_bytes_" in block.name else 1
+    return PIXEL if re.search("_(bytes|words)_", block.name) else 1
 
 
 def expected(block: Intrinsic, seed: int) -> list[int]:
@@ -176,7 +188,9 @@ def test_portable_c_matches_the_meaning_under_sanitizers(tmp_path: Path) -> None
         for b in chosen
     )
     source = (
-        "#include <stdio.h>\n" + data((*SIGNED, *UNSIGNED)) + called_functions(chosen)
+        "#include <stdio.h>\n"
+        + data((*SIGNED, *WORDS, *UNSIGNED))
+        + called_functions(chosen)
     )
     source += "".join(function(b, portable(b)) for b in chosen)
     source += f"int main(void) {{ int i;\n{calls}return 0; }}\n"
@@ -204,6 +218,12 @@ COMPILERS = [
     pytest.param(
         "rvm", ["clang", "--target=riscv32", *RISCV], marks=pytest.mark.host_c
     ),
+    pytest.param(
+        "rvp", ["riscv64-unknown-elf-gcc", *RISCV], marks=pytest.mark.qemu("riscv32")
+    ),
+    pytest.param(
+        "rvp", ["clang", "--target=riscv32", *RISCV], marks=pytest.mark.host_c
+    ),
 ]
 
 
@@ -213,7 +233,7 @@ def test_compilers_allocate_registers_for_every_microkernel(
     family: str, compiler: list[str], level: str, tmp_path: Path
 ) -> None:
     chosen = [block for name, block in BLOCKS.items() if name.startswith(family)]
-    source = data(UNSIGNED if family == "xtensa" else SIGNED) + definitions(chosen)
+    source = data(DATA[family]) + definitions(chosen)
     source += "".join(function(b, b.text["gnu"]) for b in chosen)
     flags = (level, "-ffreestanding", "-fomit-frame-pointer", "-c")
     assert compiled(compiler, source, tmp_path, *flags).exists()

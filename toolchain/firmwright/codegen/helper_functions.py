@@ -13,6 +13,7 @@ from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_comment, format_lines
 from firmwright.codegen.used_helpers import UsedHelpers
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
+from firmwright.kernels.isa.rv32_packed import sclip32, uclip32
 
 FEATURE_TESTS: Mapping[str, str] = {
     "dsp": "defined(__ARM_FEATURE_DSP)",
@@ -30,6 +31,10 @@ FEATURE_TESTS: Mapping[str, str] = {
     ),
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
+    "rvp": (
+        "(defined(__riscv_dsp) || defined(__riscv_xxldsp) || "
+        "defined(FIRMWRIGHT_RISCV_P))"
+    ),
     "rvv": "defined(__riscv_v_intrinsic)",
     "xtensa": "defined(__XTENSA_CALL0_ABI__) && !defined(__clang__)",
 }
@@ -88,8 +93,8 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
 
 def _saturating(used: UsedHelpers) -> str:
     """Return the feature that selects saturation code: RISC-V's if used, or Arm's."""
-    features = [item.requires for item in used.intrinsics.values()]
-    return "rvm" if "rvm" in features else "sat"
+    features = {item.requires for item in used.intrinsics.values()}
+    return next((each for each in ("rvp", "rvm") if each in features), "sat")
 
 
 def template_values(
@@ -115,6 +120,7 @@ def template_values(
         "feature_tests": FEATURE_TESTS,
         "feature_headers": _FEATURE_HEADERS,
         "saturating": _saturating(used),
+        "clip": _packed_clip,
         "names": names,
         "declaration": declaration,
         "result_type": lambda item: item.result.c_type if item.result else "void",
@@ -123,6 +129,12 @@ def template_values(
         "c_comment": format_comment,
         "saturation_doc": _saturation_doc,
     }
+
+
+def _packed_clip(dtype: DType) -> str:
+    """Return the assembly of packed RISC-V that limits %1 to a type, as %0."""
+    instr, bits = (sclip32, dtype.bits - 1) if dtype.signed else (uclip32, dtype.bits)
+    return instr.asm.format(d="%0", a="%1", bits=bits)
 
 
 def _saturation_doc(dtype: DType, shift: int) -> list[str]:

@@ -4,7 +4,8 @@
 `mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no
 longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M
 without DSP extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few
-registers. `rvm`: integer multiply of RISC-V; `rvv`: its integer vectors (Zve32x).
+registers. `rvm`: integer multiply of RISC-V; `rvp`: packed SIMD of the draft "P";
+`rvv`: its integer vectors (Zve32x).
 `xtensa`: cores of the LX family with multiplication of 16 bits and without windows of
 registers. `offsets`: loads with wide offsets, which unrolled loops use.
 Source: the architecture reference manuals.
@@ -31,6 +32,7 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
 }
 _RV32: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), frozenset({"rvm", "offsets"})),
+    "rv32imacp": frozenset({"rvm", "rvp", "offsets"}),
     "rv32imac_zve32x": frozenset({"rvm", "rvv", "offsets"}),
 }
 _XTENSA: Mapping[str, frozenset[str]] = {"lx106": frozenset({"xtensa"})}

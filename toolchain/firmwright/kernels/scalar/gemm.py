@@ -1,16 +1,17 @@
-"""GEMM micro-kernels with single multiplications, as programs.
+"""GEMM micro-kernels of cores without SIMD, and of packed RISC-V, as programs.
 
 `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and
 leaves the R x P sums in registers. A step loads R + P values for R * P products. Sums
 begin at `start[row]`. Weights are packed step by step, the R rows of a step adjacent.
 
 In the layout `bytes`, elements are int8 and columns are contiguous, `pixel` elements
-apart; in `tiles`, elements are int16 and the columns of one step are adjacent, and in
-`unsigned` they are too, of uint8. The loop over the steps, unrolled by U, is part of
-the program. Sums are exact modulo 2^32.
+apart; in `words` they are too, but an element is a word of four int8, and a step
+multiplies four taps. In `tiles`, elements are int16 and the columns of one step are
+adjacent, and in `unsigned` they are too, of uint8. The loop over the steps, unrolled by
+U, is part of the program. Sums are exact modulo 2^32.
 
-Families differ in their instructions: `mla` of Armv7-M, `rvm` of RV32IM, `xtensa`, and
-`thumb1` of Armv6-M, whose programs are below.
+Families differ in their instructions: `mla` of Armv7-M, `rvm` of RV32IM, `rvp` of RV32
+with packed SIMD, `xtensa`, and `thumb1` of Armv6-M, whose programs are below.
 """
 
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT32, DType
 from firmwright.kernels.assembly import ProgramForms
-from firmwright.kernels.isa import rv32, thumb1, thumb2, xtensa
+from firmwright.kernels.isa import rv32, rv32_packed, thumb1, thumb2, xtensa
 from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
 from firmwright.kernels.program import (
     Distance,
@@ -32,8 +33,17 @@ from firmwright.kernels.program import (
 from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import RV32_FILE, THUMB1_FILE, XTENSA_FILE
 
-OperandLayout: TypeAlias = Literal["bytes", "tiles", "unsigned"]
-_DTYPES = {"bytes": INT8, "tiles": INT16, "unsigned": UINT8}
+OperandLayout: TypeAlias = Literal["bytes", "words", "tiles", "unsigned"]
+_DTYPES = {"bytes": INT8, "words": UINT32, "tiles": INT16, "unsigned": UINT8}
+
+
+def taps_per_element(layout: OperandLayout) -> int:
+    return 4 if layout == "words" else 1
+
+
+def is_contiguous(layout: OperandLayout) -> bool:
+    """Whether the elements of a column are adjacent, and not those of a step."""
+    return layout in ("bytes", "words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +66,14 @@ class ScalarMicrokernel:
     @property
     def step(self) -> int:
         """Return the distance in elements between two steps of a column."""
-        return 1 if self.layout == "bytes" else self.pixels
+        return 1 if is_contiguous(self.layout) else self.pixels
 
     def place(self, row: int, pixel: int) -> int:
         return row * self.pixels + pixel
 
     def tap(self, step: Index, pixel: int) -> Index:
         """Return where the element of a column is."""
-        if self.layout == "bytes":
+        if is_contiguous(self.layout):
             return step + Distance("pixel", pixel) if pixel else step
         return step * self.pixels + pixel
 
@@ -206,6 +216,33 @@ def rvm_forms(shape: ScalarMicrokernel) -> ProgramForms:
     return ProgramForms(_rvm_program(shape), None, _doc(shape), RV32_FILE)
 
 
+# ---- rvp -----------------------------------------------------------------------------
+#
+# An instruction multiplies four taps of a channel and a pixel, so a step of four rows
+# times four columns is 24 instructions for 64 products. Weights are loaded before the
+# products of the row above; temporaries are one column each and two weights.
+
+
+def _rvp_program(shape: ScalarMicrokernel) -> Program:
+    o = _Block("rvp", shape, rv32.lw, rv32.mv)
+    with o.k.loop("steps", shape.unroll, until=o.x) as i:
+        taps = [shape.tap(i, pixel) for pixel in range(shape.pixels)]
+        columns = [o.k(rv32.lw, o.x[tap]) for tap in taps]
+        weight = o.k(rv32.lw, o.w[i * shape.rows])
+        for row in range(shape.rows):
+            current = weight
+            if row + 1 < shape.rows:
+                weight = o.k(rv32.lw, o.w[i * shape.rows + row + 1])
+            for column, total in zip(columns, o.of_row(row), strict=True):
+                o.k(rv32_packed.smaqa, total, current, column)
+    return o.k.build()
+
+
+@cache
+def rvp_forms(shape: ScalarMicrokernel) -> ProgramForms:
+    return ProgramForms(_rvp_program(shape), None, _doc(shape), RV32_FILE)
+
+
 # ---- xtensa --------------------------------------------------------------------------
 #
 # Eight sums, two columns, a weight, a product and the pointers take fourteen of fifteen
@@ -286,5 +323,5 @@ def thumb1_forms(unroll: int) -> ProgramForms:
 
 def _doc(shape: ScalarMicrokernel) -> str:
     columns = "columns" if shape.pixels > 1 else "column"
-    kind = shape.dtype.name
+    kind = "words of four int8" if shape.layout == "words" else shape.dtype.name
     return f"Micro-kernel of {shape.rows} rows x {shape.pixels} {columns}, of {kind}."

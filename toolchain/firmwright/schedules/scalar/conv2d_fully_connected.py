@@ -1,4 +1,4 @@
-"""conv2d and fully_connected on cores without SIMD: pixels times groups of channels."""
+"""conv2d and fully_connected without vectors: pixels times groups of channels."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import ConvWindow, kernel_window
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import layer_requantization
@@ -28,6 +28,7 @@ from firmwright.schedules.scalar.gemm_kernel import (
 )
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
+    RV32_PACKED_FAMILY,
     RV32M_FAMILY,
     XTENSA_FAMILY,
     MicrokernelFamily,
@@ -122,10 +123,17 @@ def pack_columns(
     at: ArithExpr,
     shape: tuple[int, int],
 ) -> tir.Buffer:
-    """Return the windows of output pixels, starting at `at`, packed one per row."""
-    if window.pointwise:
-        return b.view("pixels", b.input(0), at * shape[1], shape)
+    """Return the windows of output pixels, starting at `at`, packed one per row.
+
+    Rows that are longer than windows end with zeros.
+    """
+    taps = math.prod(op.input(1).shape[1:])
+    if window.pointwise and shape[1] == taps:
+        aligned = math.gcd(taps, KERNEL_ALIGNMENT)
+        return b.view("pixels", b.input(0), at * taps, shape, alignment=aligned)
     columns = b.allocate("columns", op.input(0).dtype, shape)
+    for pixel, tap in product(range(shape[0]), range(taps, shape[1])):
+        b.store(columns, [pixel, tap], 0)
     RowIm2colPacker(b, window, b.input(0), columns, zero_point).pack(op, at)
     return columns
 
@@ -142,7 +150,8 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock
         return ()
 
     def price(count: int) -> int:
-        products = depth * family.cost(outputs, family.rows(outputs, count), count)
+        step = family.cost(outputs, family.rows(outputs, count), count)
+        products = divide_up(depth, family.taps_per_step) * step
         endings = outputs * (_CHANNEL + count * _ENDING)
         return divide_up(pixels, count) * (products + endings)
 
@@ -206,15 +215,17 @@ def _multiply_in_blocks(
         weight_zero_point(op) + family.offset,
         in_32_bits=not family.has_high_product,
         column_offset=family.offset,
+        taps_per_step=family.taps_per_step,
     )
     window = kernel_window(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
+    size = (count, family.column_bytes(gemm.depth))
     with pixel_blocks(b, op.output.elements // len(flat), count) as at:
-        columns = pack_columns(b, op, zero_point, window, at, (count, gemm.depth))
+        columns = pack_columns(b, op, zero_point, window, at, size)
         emit_scalar_gemm(b, gemm, family, count, columns, at)
 
 
-_FAMILIES = (MLA_FAMILY, RV32M_FAMILY, XTENSA_FAMILY)
+_FAMILIES = (MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY)
 SCHEDULES = (
     Schedule(
         "scalar.conv2d.blocks",

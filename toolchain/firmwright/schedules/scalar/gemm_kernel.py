@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array, DType
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.kernels.scalar.gemm import ScalarMicrokernel
+from firmwright.kernels.contract import InterleavedChannels
+from firmwright.kernels.scalar.gemm import ScalarMicrokernel, is_contiguous
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules import epilogue, skip_constant_channels
@@ -33,13 +35,15 @@ _UNROLL = 4
 class ScalarGemm:
     """The constants of one layer, in blocks of `rows` weight rows.
 
-    Weights are stored with `offset` added.
+    Weights are stored with `offset` added. Micro-kernels multiply the `depth` taps in
+    `steps`.
 
     `may_wrap` is set if sums of products with stored weights may exceed 32 bits.
     """
 
     outputs: int
     depth: int
+    steps: int
     rows: int
     offset: int
     may_wrap: bool
@@ -55,7 +59,7 @@ class ScalarGemm:
 
     def block(self, b: Kernel, index: ArithExpr) -> tuple[tir.AccessPtr, tir.AccessPtr]:
         """Return pointers to the weights and biases of block `index`."""
-        size = self.rows * self.depth
+        size = self.rows * self.steps
         return (
             b.pointer(self.weights, index * size, size),
             b.pointer(self.bias, index * self.rows, self.rows),
@@ -73,11 +77,13 @@ def plan_scalar_gemm(
     encode: Callable[[Array, Array], tuple[Array, Array]] | None = None,
     in_32_bits: bool = False,
     column_offset: int = 0,
+    taps_per_step: int = 1,
 ) -> ScalarGemm:
     """Plan a layer with `weights` [output, tap] relative to their zero point.
 
-    They are stored as `dtype` with `offset` added, which the caller has to correct.
-    Columns have `column_offset` added.
+    They are stored as `dtype` with `offset` added, which the caller has to correct, and
+    a step of the micro-kernel multiplies `taps_per_step`. Columns have `column_offset`
+    added.
 
     `rows_for` returns the rows per block for a number of computed channels; `encode`
     replaces the layout of weights and biases.
@@ -93,8 +99,8 @@ def plan_scalar_gemm(
     params = skip_constant_channels.select_channels(params, chosen)
     bounds = (low[chosen], high[chosen])
     if encode is None:
-        blocks = (wide[chosen] + offset).reshape(-1, rows, depth)
-        packed = blocks.transpose(0, 2, 1).reshape(-1)
+        layout = InterleavedChannels(dtype, (rows,), offset, taps_per_step)
+        packed = layout.pack(wide[chosen])
         start = bias[chosen] - column_offset * wide[chosen].sum(axis=1)
     else:
         packed, start = encode(wide[chosen], bias[chosen])
@@ -106,6 +112,7 @@ def plan_scalar_gemm(
     return ScalarGemm(
         outputs=outputs,
         depth=depth,
+        steps=divide_up(depth, taps_per_step),
         rows=rows,
         offset=offset,
         may_wrap=most > INT32.max,
@@ -128,21 +135,24 @@ def emit_scalar_gemm(
     at: ArithExpr,
 ) -> None:
     """Compute all channels of `pixels` pixels from `at` on with kernels of `family`."""
-    unroll = family.unrolled(gemm.depth)
+    unroll = family.unrolled(gemm.steps)
     shape = ScalarMicrokernel(family.layout, gemm.rows, pixels, unroll)
     gemm.constants.emit_stores(b, at, pixels)
     if family.offset:
         columns, excess = _add_offset(b, gemm, family, pixels, columns)
     else:
         excess = [sum_column(b, gemm, columns, pixel) for pixel in range(pixels)]
+    if family.taps_per_step > 1:
+        size = (pixels * gemm.steps,)
+        columns = b.view("words", columns, 0, size, dtype=family.dtype, alignment=4)
     with b.for_("group", gemm.blocks) as group:
         acc = b.reg("acc", INT32, shape.sums)
         w, start = gemm.block(b, group)
-        x = b.pointer(columns, 0, pixels * gemm.depth)
+        x = b.pointer(columns, 0, pixels * gemm.steps)
         registers = [b.load(acc, [i]) for i in range(shape.sums)]
-        name, depth = family.block(shape), gemm.depth
-        apart = depth if family.layout == "bytes" else 1
-        b.evaluate(name, [w, x, start, apart, depth, *registers])
+        name, steps = family.block(shape), gemm.steps
+        apart = steps if is_contiguous(family.layout) else 1
+        b.evaluate(name, [w, x, start, apart, steps, *registers])
         for row in range(shape.rows):
             index = group * shape.rows + row
             channel = b.let("channel", gemm.order.channel(b, index))
@@ -204,5 +214,6 @@ def subtract_excess(
 
 def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
     """Return whether the offsets of loads reach every column of `depth` bytes."""
-    is_adjacent = family.layout != "bytes"
-    return is_adjacent or (pixels - 1) * depth + family.most_unrolled <= family.reach
+    apart = family.column_bytes(depth) * (pixels - 1)
+    last = apart + family.most_unrolled * family.taps_per_step
+    return not is_contiguous(family.layout) or last <= family.reach

@@ -1,4 +1,4 @@
-"""GEMM micro-kernels with single multiplications: kernels/scalar/gemm.py."""
+"""GEMM micro-kernels of families without vectors: kernels/scalar/gemm.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8, Array, DType
+from firmwright.base.dtypes import INT8, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -24,14 +24,17 @@ from firmwright.kernels.assembly import (
 )
 from firmwright.kernels.contract import sums_of_products
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
-from firmwright.kernels.isa import thumb2, xtensa
+from firmwright.kernels.isa import rv32_packed, thumb2, xtensa
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
 from firmwright.kernels.scalar.gemm import (
     OperandLayout,
     ScalarMicrokernel,
+    is_contiguous,
     mla_forms,
     rvm_forms,
+    rvp_forms,
+    taps_per_element,
     xtensa_forms,
 )
 
@@ -44,7 +47,8 @@ class MicrokernelFamily:
 
     `shapes` are (layout, rows, pixels); `most_unrolled` bounds the unroll factor and
     `reach` the address offset of a load in bytes. Layers have `layout`; if it is
-    `unsigned`, weights and columns have 128 added.
+    `unsigned`, weights and columns have 128 added; if it is `words`, columns are filled
+    up to a word.
     """
 
     name: str
@@ -62,8 +66,16 @@ class MicrokernelFamily:
 
     @property
     def dtype(self) -> DType:
-        """Return the type of the weights and columns of layers."""
-        return UINT8 if self.layout == "unsigned" else INT8
+        """Return the type of the elements of weights and columns of layers."""
+        return ScalarMicrokernel(self.layout, 1, 1, 1).dtype
+
+    @property
+    def taps_per_step(self) -> int:
+        return taps_per_element(self.layout)
+
+    def column_bytes(self, taps: int) -> int:
+        """Return the bytes of a column of int8, which is filled up to its last step."""
+        return divide_up(taps, self.taps_per_step) * self.taps_per_step
 
     @property
     def pixel_counts(self) -> list[int]:
@@ -109,13 +121,22 @@ def _meaning(
     down = shape.step * np.arange(steps)[:, None]
     columns = np.asarray(x)[down + pixel * np.arange(shape.pixels)]
     starts = np.repeat(start[: shape.rows], shape.pixels, axis=0)
+    if shape.layout == "words":
+        weights, columns = _taps_of_words(weights), _taps_of_words(columns)
     return sums_of_products(weights, columns, starts)
+
+
+def _taps_of_words(words: Array) -> Array:
+    """Return the four int8 of words, [step, ...], as [tap, ...]."""
+    taps = [(words >> np.uint32(8 * i)).astype(np.uint8) for i in range(4)]
+    stacked = np.stack(taps, axis=1).view(np.int8)
+    return np.asarray(stacked.reshape(-1, *words.shape[1:]))
 
 
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
     rows, pixels = shape.rows, shape.pixels
     forms = family.forms(shape)
-    has_distance = shape.layout == "bytes" and pixels > 1
+    has_distance = is_contiguous(shape.layout) and pixels > 1
     unused = "" if has_distance else "(void)pixel;\n"
     return Intrinsic(
         name=family.block(shape),
@@ -183,6 +204,22 @@ RV32M_FAMILY = MicrokernelFamily(
     reach=2047,
     forms=rvm_forms,
 )
+RV32_PACKED_FAMILY = MicrokernelFamily(
+    "rvp",
+    "rvp",
+    shapes=(
+        ("words", 4, 4),
+        ("words", 4, 3),
+        ("words", 8, 2),
+        ("words", 16, 1),
+        ("words", 8, 1),
+        ("words", 4, 1),
+    ),
+    most_unrolled=4,
+    reach=2047,
+    forms=rvp_forms,
+    layout="words",
+)
 XTENSA_FAMILY = MicrokernelFamily(
     "xtensa",
     "xtensa",
@@ -196,10 +233,12 @@ XTENSA_FAMILY = MicrokernelFamily(
 
 INTRINSICS = (
     instruction_intrinsic(thumb2.mla),
+    instruction_intrinsic(rv32_packed.smaqa),
     instruction_intrinsic(xtensa.mul16s),
 )
 INTRINSIC_MAKERS = {
     **microkernel_makers(MLA_FAMILY),
     **microkernel_makers(RV32M_FAMILY),
+    **microkernel_makers(RV32_PACKED_FAMILY),
     **microkernel_makers(XTENSA_FAMILY),
 }
