@@ -132,13 +132,13 @@ def test_kinds_follow_from_the_semantics(
 @pytest.mark.parametrize("asm", ["add {d}, {a}, {b}", "ldr {d}, [{a}, {b}]"])
 def test_a_planted_mnemonic_is_found(asm: str) -> None:
     table = InstructionSet("planted", frozenset())
-    table.instruction(asm)(mul.semantics)
+    table.row(asm, mul.signature, mul.semantics)
     with pytest.raises(AssertionError, match="multiply"):
         test_kinds_follow_from_the_semantics(table, CORES["cortex-m4"], True)
 
 
 def test_planted_registers_are_found() -> None:
     table = InstructionSet("planted", frozenset())
-    table.instruction("cmp {a}, {b}")(mul.semantics)
+    table.row("cmp {a}, {b}", mul.signature, mul.semantics)
     with pytest.raises(AssertionError, match="cmp"):
         test_registers_are_those_of_the_operands(table, CORES["cortex-m4"], True)

@@ -4,6 +4,7 @@ They have no assembly: a compiler computes them, most of them when it inlines a
 micro-kernel whose operands are constants.
 """
 
+import operator
 from typing import Annotated
 
 from firmwright.base.dtypes import BOOL, INT32, UINT32
@@ -15,12 +16,14 @@ from firmwright.kernels.isa.instruction import (
     RegisterClass,
     RegisterPlace,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import constant
 
 C_NUMBERS = InstructionSet("c_numbers", frozenset())
 
 Truth = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, BOOL)]
+_COMPARED = signature(Truth, a=Int, b=Int)
 
 
 @C_NUMBERS.instruction("", c="{value}")
@@ -47,31 +50,10 @@ def right_shift(a: Int) -> Word:
     return (0 - a).cast(UINT32)
 
 
-@C_NUMBERS.instruction("", c="{a} < {b}")
-def less(a: Int, b: Int) -> Truth:
-    """Return whether a < b."""
-    return a < b
-
-
-@C_NUMBERS.instruction("", c="{a} > {b}")
-def greater(a: Int, b: Int) -> Truth:
-    """Return whether a > b."""
-    return a > b
-
-
-@C_NUMBERS.instruction("", c="{a} >= {b}")
-def at_least(a: Int, b: Int) -> Truth:
-    """Return whether a >= b."""
-    return a >= b
-
-
-@C_NUMBERS.instruction("", c="{a} == {b}")
-def equal(a: Int, b: Int) -> Truth:
-    """Return whether a = b."""
-    return a.equal(b)
-
-
-@C_NUMBERS.instruction("", c="{a} && {b}")
-def both(a: Truth, b: Truth) -> Truth:
-    """Return whether both conditions hold."""
-    return logical_and(a, b)
+less = C_NUMBERS.row("", _COMPARED, operator.lt, "less", "{a} < {b}")
+greater = C_NUMBERS.row("", _COMPARED, operator.gt, "greater", "{a} > {b}")
+at_least = C_NUMBERS.row("", _COMPARED, operator.ge, "at_least", "{a} >= {b}")
+equal = C_NUMBERS.row("", _COMPARED, ArithExpr.equal, "equal", "{a} == {b}")
+both = C_NUMBERS.row(
+    "", signature(Truth, a=Truth, b=Truth), logical_and, "both", "{a} && {b}"
+)

@@ -3,11 +3,17 @@
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 """
 
+from collections.abc import Callable
+
 from firmwright.base.dtypes import INT64, UINT64
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.isa.instruction import (
+    BINARY_INT,
     InstructionSet,
     Int,
+    Semantics,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import (
     byte,
@@ -27,6 +33,12 @@ from firmwright.kernels.isa.words import (
 )
 
 DSP = InstructionSet("dsp", frozenset({"dsp"}), THUMB2_BITS)
+
+
+_Half = Callable[[ArithExpr], ArithExpr]
+_OF_HALVES = signature(Int, a=Word, b=Word)
+_WIDE = signature(Int, a=Int, b=Word)
+_WIDE_SUM = signature(Int, a=Int, b=Word, acc=Int)
 
 
 @DSP.instruction("smlad {d}, {a}, {b}, {acc}")
@@ -125,61 +137,37 @@ def smlatb(a: Word, b: Word, acc: Int) -> Int:
     return wrap_sum(acc, high(a) * low(b))
 
 
-@DSP.instruction("smulbb {d}, {a}, {b}")
-def smulbb(a: Word, b: Word) -> Int:
-    """Return a.low * b.low, on int16 halves."""
-    return low(a) * low(b)
+def _product(first: _Half, second: _Half) -> Semantics:
+    """Return the product of a half of each operand."""
+
+    def compute(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        return first(a) * second(b)
+
+    return compute
 
 
-@DSP.instruction("smulbt {d}, {a}, {b}")
-def smulbt(a: Word, b: Word) -> Int:
-    """Return a.low * b.high, on int16 halves."""
-    return low(a) * high(b)
+def _wide_product(half: _Half) -> Semantics:
+    """Return acc, if there is one, + (a * a half of b >> 16)."""
+
+    def compute(a: ArithExpr, b: ArithExpr, *acc: ArithExpr) -> ArithExpr:
+        product = product_bits(a, half(b), 16)
+        return wrap_sum(*acc, product) if acc else product
+
+    return compute
 
 
-@DSP.instruction("smultb {d}, {a}, {b}")
-def smultb(a: Word, b: Word) -> Int:
-    """Return a.high * b.low, on int16 halves."""
-    return high(a) * low(b)
-
-
-@DSP.instruction("smultt {d}, {a}, {b}")
-def smultt(a: Word, b: Word) -> Int:
-    """Return a.high * b.high, on int16 halves."""
-    return high(a) * high(b)
-
-
-@DSP.instruction("smlawb {d}, {a}, {b}, {acc}")
-def smlawb(a: Int, b: Word, acc: Int) -> Int:
-    """Return acc + (a * b.low >> 16), on the int16 half of b."""
-    return wrap_sum(acc, product_bits(a, low(b), 16))
-
-
-@DSP.instruction("smlawt {d}, {a}, {b}, {acc}")
-def smlawt(a: Int, b: Word, acc: Int) -> Int:
-    """Return acc + (a * b.high >> 16), on the int16 half of b."""
-    return wrap_sum(acc, product_bits(a, high(b), 16))
-
-
-@DSP.instruction("smulwb {d}, {a}, {b}")
-def smulwb(a: Int, b: Word) -> Int:
-    """Return a * b.low >> 16, on the int16 half of b."""
-    return product_bits(a, low(b), 16)
-
-
-@DSP.instruction("smulwt {d}, {a}, {b}")
-def smulwt(a: Int, b: Word) -> Int:
-    """Return a * b.high >> 16, on the int16 half of b."""
-    return product_bits(a, high(b), 16)
-
+smulbb = DSP.row("smulbb {d}, {a}, {b}", _OF_HALVES, _product(low, low))
+smulbt = DSP.row("smulbt {d}, {a}, {b}", _OF_HALVES, _product(low, high))
+smultb = DSP.row("smultb {d}, {a}, {b}", _OF_HALVES, _product(high, low))
+smultt = DSP.row("smultt {d}, {a}, {b}", _OF_HALVES, _product(high, high))
+smlawb = DSP.row("smlawb {d}, {a}, {b}, {acc}", _WIDE_SUM, _wide_product(low))
+smlawt = DSP.row("smlawt {d}, {a}, {b}, {acc}", _WIDE_SUM, _wide_product(high))
+smulwb = DSP.row("smulwb {d}, {a}, {b}", _WIDE, _wide_product(low))
+smulwt = DSP.row("smulwt {d}, {a}, {b}", _WIDE, _wide_product(high))
 
 # ---- High words of products ----------------------------------------------------------
 
-
-@DSP.instruction("smmul {d}, {a}, {b}")
-def smmul(a: Int, b: Int) -> Int:
-    """Return the high 32 bits of a * b."""
-    return high_product(a, b)
+smmul = DSP.row("smmul {d}, {a}, {b}", BINARY_INT, high_product)
 
 
 @DSP.instruction("smmulr {d}, {a}, {b}")

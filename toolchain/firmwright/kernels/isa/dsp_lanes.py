@@ -3,13 +3,24 @@
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 """
 
+import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16, DType
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.kernels.isa.dsp import DSP
-from firmwright.kernels.isa.instruction import Immediate, InstructionSet, Int, Word
+from firmwright.kernels.isa.instruction import (
+    BINARY_INT,
+    BINARY_WORD,
+    Immediate,
+    Instr,
+    InstructionSet,
+    Int,
+    Semantics,
+    Word,
+)
 from firmwright.kernels.isa.lanes import (
     byte,
     high,
@@ -42,23 +53,32 @@ UnsignedBits = Annotated[int, Immediate(range(16))]
 _Operation = Callable[[ArithExpr, ArithExpr], ArithExpr]
 
 
-def _on_halves(operation: _Operation, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return join_halves(operation(low(a), low(b)), operation(high(a), high(b)))
+def _signed_halves(word: ArithExpr) -> list[ArithExpr]:
+    return [low(word), high(word)]
 
 
-def _on_unsigned_halves(operation: _Operation, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    lower = operation(unsigned_low(a), unsigned_low(b))
-    return join_halves(lower, operation(unsigned_high(a), unsigned_high(b)))
+def _unsigned_halves(word: ArithExpr) -> list[ArithExpr]:
+    return [unsigned_low(word), unsigned_high(word)]
 
 
-def _on_bytes(operation: _Operation, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    pairs = zip(signed_bytes(a), signed_bytes(b), strict=True)
-    return join_bytes(*(operation(x, y) for x, y in pairs))
+def _on_parts(
+    split: Callable[[ArithExpr], list[ArithExpr]],
+    join: Callable[..., ArithExpr],
+    operation: _Operation,
+) -> Semantics:
+    """Return `operation` of the halves or bytes of two words."""
+
+    def compute(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        pairs = zip(split(a), split(b), strict=True)
+        return join(*(operation(x, y) for x, y in pairs))
+
+    return compute
 
 
-def _on_unsigned_bytes(operation: _Operation, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    pairs = zip(unsigned_bytes(a), unsigned_bytes(b), strict=True)
-    return join_bytes(*(operation(x, y) for x, y in pairs))
+_on_halves = partial(_on_parts, _signed_halves, join_halves)
+_on_unsigned_halves = partial(_on_parts, _unsigned_halves, join_halves)
+_on_bytes = partial(_on_parts, signed_bytes, join_bytes)
+_on_unsigned_bytes = partial(_on_parts, unsigned_bytes, join_bytes)
 
 
 # ---- Packing and extension -----------------------------------------------------------
@@ -133,90 +153,38 @@ def uxtah(a: Int, b: Word) -> Int:
 # ---- Sums and differences ------------------------------------------------------------
 
 
-def _sum(x: ArithExpr, y: ArithExpr) -> ArithExpr:
-    return x + y
+def _half_sum(x: ArithExpr, y: ArithExpr) -> ArithExpr:
+    """Return half the sum, rounded down."""
+    return shift_right(x + y, 1)
 
 
-def _difference(x: ArithExpr, y: ArithExpr) -> ArithExpr:
-    return x - y
+def _saturated(operation: _Operation, dtype: DType) -> _Operation:
+    return lambda x, y: saturate(operation(x, y), dtype)
 
 
-@DSP_LANES.instruction("sadd16 {d}, {a}, {b}")
-def sadd16(a: Word, b: Word) -> Word:
-    """Return the sums of the halves, modulo 2^16."""
-    return _on_halves(_sum, a, b)
-
-
-@DSP_LANES.instruction("ssub16 {d}, {a}, {b}")
-def ssub16(a: Word, b: Word) -> Word:
-    """Return the differences of the halves, modulo 2^16."""
-    return _on_halves(_difference, a, b)
-
-
-@DSP_LANES.instruction("sadd8 {d}, {a}, {b}")
-def sadd8(a: Word, b: Word) -> Word:
-    """Return the sums of the bytes, modulo 2^8."""
-    return _on_bytes(_sum, a, b)
-
-
-@DSP_LANES.instruction("ssub8 {d}, {a}, {b}")
-def ssub8(a: Word, b: Word) -> Word:
-    """Return the differences of the bytes, modulo 2^8."""
-    return _on_bytes(_difference, a, b)
-
-
-@DSP_LANES.instruction("shadd16 {d}, {a}, {b}")
-def shadd16(a: Word, b: Word) -> Word:
-    """Return half the sums of the int16 halves, rounded down."""
-    return _on_halves(lambda x, y: shift_right(x + y, 1), a, b)
-
-
-@DSP_LANES.instruction("shadd8 {d}, {a}, {b}")
-def shadd8(a: Word, b: Word) -> Word:
-    """Return half the sums of the int8 bytes, rounded down."""
-    return _on_bytes(lambda x, y: shift_right(x + y, 1), a, b)
-
-
-@DSP_LANES.instruction("uhadd8 {d}, {a}, {b}")
-def uhadd8(a: Word, b: Word) -> Word:
-    """Return half the sums of the uint8 bytes, rounded down."""
-    return _on_unsigned_bytes(lambda x, y: shift_right(x + y, 1), a, b)
-
-
-@DSP_LANES.instruction("qadd16 {d}, {a}, {b}")
-def qadd16(a: Word, b: Word) -> Word:
-    """Return the sums of the int16 halves, saturated."""
-    return _on_halves(lambda x, y: saturate(x + y, INT16), a, b)
-
-
-@DSP_LANES.instruction("qsub16 {d}, {a}, {b}")
-def qsub16(a: Word, b: Word) -> Word:
-    """Return the differences of the int16 halves, saturated."""
-    return _on_halves(lambda x, y: saturate(x - y, INT16), a, b)
-
-
-@DSP_LANES.instruction("qadd8 {d}, {a}, {b}")
-def qadd8(a: Word, b: Word) -> Word:
-    """Return the sums of the int8 bytes, saturated."""
-    return _on_bytes(lambda x, y: saturate(x + y, INT8), a, b)
-
-
-@DSP_LANES.instruction("qsub8 {d}, {a}, {b}")
-def qsub8(a: Word, b: Word) -> Word:
-    """Return the differences of the int8 bytes, saturated."""
-    return _on_bytes(lambda x, y: saturate(x - y, INT8), a, b)
-
-
-@DSP_LANES.instruction("qadd {d}, {a}, {b}")
-def qadd(a: Int, b: Int) -> Int:
-    """Return a + b, saturated."""
-    return saturated_sum(a, b)
-
-
-@DSP_LANES.instruction("qsub {d}, {a}, {b}")
-def qsub(a: Int, b: Int) -> Int:
-    """Return a - b, saturated."""
-    return saturated_difference(a, b)
+sadd16 = DSP_LANES.row("sadd16 {d}, {a}, {b}", BINARY_WORD, _on_halves(operator.add))
+ssub16 = DSP_LANES.row("ssub16 {d}, {a}, {b}", BINARY_WORD, _on_halves(operator.sub))
+sadd8 = DSP_LANES.row("sadd8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(operator.add))
+ssub8 = DSP_LANES.row("ssub8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(operator.sub))
+shadd16 = DSP_LANES.row("shadd16 {d}, {a}, {b}", BINARY_WORD, _on_halves(_half_sum))
+shadd8 = DSP_LANES.row("shadd8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(_half_sum))
+uhadd8 = DSP_LANES.row(
+    "uhadd8 {d}, {a}, {b}", BINARY_WORD, _on_unsigned_bytes(_half_sum)
+)
+qadd16 = DSP_LANES.row(
+    "qadd16 {d}, {a}, {b}", BINARY_WORD, _on_halves(_saturated(operator.add, INT16))
+)
+qsub16 = DSP_LANES.row(
+    "qsub16 {d}, {a}, {b}", BINARY_WORD, _on_halves(_saturated(operator.sub, INT16))
+)
+qadd8 = DSP_LANES.row(
+    "qadd8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(_saturated(operator.add, INT8))
+)
+qsub8 = DSP_LANES.row(
+    "qsub8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(_saturated(operator.sub, INT8))
+)
+qadd = DSP_LANES.row("qadd {d}, {a}, {b}", BINARY_INT, saturated_sum)
+qsub = DSP_LANES.row("qsub {d}, {a}, {b}", BINARY_INT, saturated_difference)
 
 
 @DSP_LANES.instruction("qdadd {d}, {a}, {b}")
@@ -249,46 +217,19 @@ def _absolute_differences(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 # ---- Extremes, by the flags of a difference ------------------------------------------
 
 
-@DSP_LANES.instruction("ssub8 {d}, {a}, {b}\n\tsel {d}, {a}, {b}")
-def smax8(a: Word, b: Word) -> Word:
-    """Return the greater of each pair of int8."""
-    return _on_bytes(maximum, a, b)
+def _extreme(name: str, difference: str, chosen: str, semantics: Semantics) -> Instr:
+    """Add a row; of `chosen`, the first is selected where a is not less than b."""
+    asm = f"{difference} {{d}}, {{a}}, {{b}}\n\tsel {{d}}, {chosen}"
+    return DSP_LANES.row(asm, BINARY_WORD, semantics, name)
 
 
-@DSP_LANES.instruction("ssub8 {d}, {a}, {b}\n\tsel {d}, {b}, {a}")
-def smin8(a: Word, b: Word) -> Word:
-    """Return the lesser of each pair of int8."""
-    return _on_bytes(minimum, a, b)
-
-
-@DSP_LANES.instruction("usub8 {d}, {a}, {b}\n\tsel {d}, {a}, {b}")
-def umax8(a: Word, b: Word) -> Word:
-    """Return the greater of each pair of uint8."""
-    return _on_unsigned_bytes(maximum, a, b)
-
-
-@DSP_LANES.instruction("usub8 {d}, {a}, {b}\n\tsel {d}, {b}, {a}")
-def umin8(a: Word, b: Word) -> Word:
-    """Return the lesser of each pair of uint8."""
-    return _on_unsigned_bytes(minimum, a, b)
-
-
-@DSP_LANES.instruction("ssub16 {d}, {a}, {b}\n\tsel {d}, {a}, {b}")
-def smax16(a: Word, b: Word) -> Word:
-    """Return the greater of each pair of int16."""
-    return _on_halves(maximum, a, b)
-
-
-@DSP_LANES.instruction("ssub16 {d}, {a}, {b}\n\tsel {d}, {b}, {a}")
-def smin16(a: Word, b: Word) -> Word:
-    """Return the lesser of each pair of int16."""
-    return _on_halves(minimum, a, b)
-
-
-@DSP_LANES.instruction("usub16 {d}, {a}, {b}\n\tsel {d}, {a}, {b}")
-def umax16(a: Word, b: Word) -> Word:
-    """Return the greater of each pair of uint16."""
-    return _on_unsigned_halves(maximum, a, b)
+smax8 = _extreme("smax8", "ssub8", "{a}, {b}", _on_bytes(maximum))
+smin8 = _extreme("smin8", "ssub8", "{b}, {a}", _on_bytes(minimum))
+umax8 = _extreme("umax8", "usub8", "{a}, {b}", _on_unsigned_bytes(maximum))
+umin8 = _extreme("umin8", "usub8", "{b}, {a}", _on_unsigned_bytes(minimum))
+smax16 = _extreme("smax16", "ssub16", "{a}, {b}", _on_halves(maximum))
+smin16 = _extreme("smin16", "ssub16", "{b}, {a}", _on_halves(minimum))
+umax16 = _extreme("umax16", "usub16", "{a}, {b}", _on_unsigned_halves(maximum))
 
 
 # ---- Saturation ----------------------------------------------------------------------

@@ -14,6 +14,11 @@ instruction updates. The function builds an expression: it is called with variab
 with numbers. Everything else follows from that expression: the C of a helper function
 (the printer), numpy (`evaluation.py`), a proof, and a test against the machine.
 
+Several instructions, also of different tables, compute the same. Each of them is a row
+of text, operand types, and a function that they share (`operations.py`):
+
+    add = RV32.row("add {d}, {a}, {b}", signature(Int, a=Int, b=Int), wrap_sum)
+
 Timing is not part of a row. It follows from the mnemonic, by the tables that also read
 compiled code (targets/disassembly.txt and core_timing.toml).
 """
@@ -177,6 +182,39 @@ class InstrOperand:
     place: Place
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The operands of an instruction in the order of its semantics, and its results."""
+
+    operands: tuple[InstrOperand, ...]
+    results: tuple[InstrOperand, ...]
+
+
+def signature(result: object, **operands: object) -> Signature:
+    """Return operands by their names, and the result; a tuple of types is several."""
+    named = tuple(InstrOperand(name, _place(hint)) for name, hint in operands.items())
+    several = get_args(result) if get_origin(result) is tuple else result
+    if isinstance(several, tuple) and get_origin(result) is not Annotated:
+        places = [_place(hint) for hint in several]
+        results = [InstrOperand(f"d{i}", place) for i, place in enumerate(places)]
+    else:
+        place = _place(result)
+        results = [InstrOperand("address" if isinstance(place, Memory) else "d", place)]
+    return Signature(named, tuple(results))
+
+
+def _place(hint: object) -> Place:
+    place = hint if isinstance(hint, RegisterPlace | Memory) else get_args(hint)[1]
+    assert isinstance(place, RegisterPlace | Memory | Immediate)
+    return place
+
+
+UNARY_INT = signature(Int, a=Int)
+UNARY_WORD = signature(Word, a=Word)
+BINARY_INT = signature(Int, a=Int, b=Int)
+BINARY_WORD = signature(Word, a=Word, b=Word)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Instr:
     """One instruction. `asm` is its text with placeholders for operands.
@@ -188,6 +226,8 @@ class Instr:
     placeholders: an expression of the result. Of several results the others are
     written by reference. A vector operand has the C type of its lanes, and an address
     is a pointer to elements. `asm` may be empty if there is `c`.
+
+    Without a `given_signature`, that of the annotations of `semantics` holds.
     """
 
     name: str
@@ -195,20 +235,25 @@ class Instr:
     semantics: Semantics
     instruction_set: "InstructionSet"
     c: str = ""
+    given_signature: Signature | None = None
 
     @property
     def doc(self) -> str:
         return inspect.getdoc(self.semantics) or ""
 
     @property
+    def signature(self) -> Signature:
+        return self.given_signature or _annotated_signature(self.semantics)
+
+    @property
     def operands(self) -> tuple[InstrOperand, ...]:
         """The operands that the instruction reads, in the order of the function."""
-        return _signature(self)[0]
+        return self.signature.operands
 
     @property
     def results(self) -> tuple[InstrOperand, ...]:
         """The operands that the instruction writes."""
-        return _signature(self)[1]
+        return self.signature.results
 
     @property
     def memory(self) -> Memory | None:
@@ -296,25 +341,9 @@ def operand_lanes(operand: InstrOperand) -> tuple[tir.Var, ...]:
 
 
 @cache
-def _signature(
-    instr: Instr,
-) -> tuple[tuple[InstrOperand, ...], tuple[InstrOperand, ...]]:
-    hints = get_type_hints(instr.semantics, include_extras=True)
-    returned = hints.pop("return")
-    operands = tuple(InstrOperand(name, _place(hint)) for name, hint in hints.items())
-    if get_origin(returned) is tuple:
-        places = [_place(hint) for hint in get_args(returned)]
-        results = [InstrOperand(f"d{i}", place) for i, place in enumerate(places)]
-    else:
-        place = _place(returned)
-        results = [InstrOperand("address" if isinstance(place, Memory) else "d", place)]
-    return operands, tuple(results)
-
-
-def _place(hint: Any) -> Place:
-    _, place = get_args(hint)
-    assert isinstance(place, RegisterPlace | Memory | Immediate)
-    return place
+def _annotated_signature(semantics: Semantics) -> Signature:
+    hints = get_type_hints(semantics, include_extras=True)
+    return signature(hints.pop("return"), **hints)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -335,13 +364,28 @@ class InstructionSet:
         """Add the decorated function as a row, by the name of the function."""
 
         def add(semantics: Semantics) -> Instr:
-            instr = Instr(name or semantics.__name__, asm, semantics, self, c)
-            if instr.name in self.rows:
-                raise InternalError(f"{self.name} has two rows {instr.name}")
-            self.rows[instr.name] = instr
-            return instr
+            row = Instr(name or semantics.__name__, asm, semantics, self, c)
+            return self._add(row)
 
         return add
+
+    def row(
+        self,
+        asm: str,
+        operands: Signature,
+        semantics: Semantics,
+        name: str = "",
+        c: str = "",
+    ) -> Instr:
+        """Add a row, by default of the name of its C intrinsic or of its mnemonic."""
+        text = c.partition("(")[0] or asm.split()[0].replace(".", "_")
+        return self._add(Instr(name or text, asm, semantics, self, c, operands))
+
+    def _add(self, instr: Instr) -> Instr:
+        if instr.name in self.rows:
+            raise InternalError(f"{self.name} has two rows {instr.name}")
+        self.rows[instr.name] = instr
+        return instr
 
     def __iter__(self) -> Iterator[Instr]:
         return iter(self.rows.values())

@@ -9,6 +9,7 @@ of a block that VPST begins. The predicate register has no place in texts.
 Semantics: instruction descriptions of the Armv8-M architecture reference manual.
 """
 
+from functools import partial
 from typing import Annotated
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16, UINT32
@@ -26,12 +27,14 @@ from firmwright.kernels.isa.instruction import (
     UnsignedHalves8,
     UnsignedInts4,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import (
     constant,
     high_product,
     shift_right,
 )
+from firmwright.kernels.isa.operations import lanewise, vector_row
 from firmwright.kernels.isa.vectors import (
     active,
     add,
@@ -41,6 +44,7 @@ from firmwright.kernels.isa.vectors import (
     exclusive_or,
     magnitude,
     multiply,
+    multiply_add,
     products,
     repeat,
     rounding_doubling_high_product,
@@ -52,11 +56,18 @@ from firmwright.kernels.isa.vectors import (
 )
 
 MVE = InstructionSet("mve", frozenset({"mve"}), DSP)
+_row = partial(vector_row, MVE)
 
 Lane4 = Annotated[int, Immediate(range(4))]
 Lane8 = Annotated[int, Immediate(range(8))]
 Byte = Annotated[int, Immediate(range(256))]
 Distance = Annotated[int, Immediate((1, 2, 4, 8))]
+
+BINARY_BYTES = signature(Bytes16, a=Bytes16, b=Bytes16)
+BINARY_HALVES = signature(Halves8, a=Halves8, b=Halves8)
+BINARY_INTS = signature(Ints4, a=Ints4, b=Ints4)
+HALVES_AND_NUMBER = signature(Halves8, a=Halves8, b=Int)
+INTS_AND_NUMBER = signature(Ints4, a=Ints4, b=Int)
 
 # ---- numbers in all lanes ------------------------------------------------------------
 
@@ -140,23 +151,9 @@ def vgetq_lane_s16(a: Halves8, lane: Lane8) -> Int:
 
 # ---- sums, differences and products of lanes -----------------------------------------
 
-
-@MVE.instruction("vadd.i16 {d}, {a}, {b}", c="vaddq_s16({a}, {b})")
-def vaddq_s16(a: Halves8, b: Halves8) -> Halves8:
-    """Return a + b modulo 2^16."""
-    return each(add, a, b)
-
-
-@MVE.instruction("vadd.i32 {d}, {a}, {b}", c="vaddq_s32({a}, {b})")
-def vaddq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return a + b modulo 2^32."""
-    return each(add, a, b)
-
-
-@MVE.instruction("vadd.i32 {d}, {a}, {b}", c="vaddq_n_s32({a}, {b})")
-def vaddq_n_s32(a: Ints4, b: Int) -> Ints4:
-    """Return a + b modulo 2^32, with the same b for all lanes."""
-    return each(add, a, repeat(b, 4))
+vaddq_s16 = _row("vadd.i16", "vaddq_s16", BINARY_HALVES, lanewise(add))
+vaddq_s32 = _row("vadd.i32", "vaddq_s32", BINARY_INTS, lanewise(add))
+vaddq_n_s32 = _row("vadd.i32", "vaddq_n_s32", INTS_AND_NUMBER, lanewise(add))
 
 
 @MVE.instruction("vaddt.i32 {d}, {a}, {b}", c="vaddq_m_n_s32({d}, {a}, {b}, {inside})")
@@ -165,106 +162,61 @@ def vaddq_m_n_s32(d: Ints4, a: Ints4, b: Int, inside: Predicate4) -> Ints4:
     return active(inside, each(add, a, repeat(b, 4)), d)
 
 
-@MVE.instruction("vsub.i32 {d}, {a}, {b}", c="vsubq_s32({a}, {b})")
-def vsubq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return a - b modulo 2^32."""
-    return each(subtract, a, b)
+vsubq_s32 = _row("vsub.i32", "vsubq_s32", BINARY_INTS, lanewise(subtract))
+vsubq_n_s32 = _row("vsub.i32", "vsubq_n_s32", INTS_AND_NUMBER, lanewise(subtract))
+vqaddq_s16 = _row("vqadd.s16", "vqaddq_s16", BINARY_HALVES, lanewise(saturating_add))
+vqaddq_s32 = _row("vqadd.s32", "vqaddq_s32", BINARY_INTS, lanewise(saturating_add))
+vqaddq_n_s16 = _row(
+    "vqadd.s16", "vqaddq_n_s16", HALVES_AND_NUMBER, lanewise(saturating_add)
+)
+vqaddq_n_s32 = _row(
+    "vqadd.s32", "vqaddq_n_s32", INTS_AND_NUMBER, lanewise(saturating_add)
+)
+vabsq_s32 = _row(
+    "vabs.s32", "vabsq_s32", signature(Ints4, a=Ints4), lanewise(magnitude)
+)
+vmulq_s32 = _row("vmul.i32", "vmulq_s32", BINARY_INTS, lanewise(multiply))
+vmulq_n_s32 = _row("vmul.i32", "vmulq_n_s32", INTS_AND_NUMBER, lanewise(multiply))
+vmulq_n_u32 = _row(
+    "vmul.i32",
+    "vmulq_n_u32",
+    signature(UnsignedInts4, a=UnsignedInts4, b=Word),
+    lanewise(multiply),
+)
+vmulq_n_s16 = _row("vmul.i16", "vmulq_n_s16", HALVES_AND_NUMBER, lanewise(multiply))
+vmulq_n_u16 = _row(
+    "vmul.i16",
+    "vmulq_n_u16",
+    signature(UnsignedHalves8, a=UnsignedHalves8, b=Word),
+    lanewise(multiply),
+)
 
 
-@MVE.instruction("vsub.i32 {d}, {a}, {b}", c="vsubq_n_s32({a}, {b})")
-def vsubq_n_s32(a: Ints4, b: Int) -> Ints4:
-    """Return a - b modulo 2^32, with the same b for all lanes."""
-    return each(subtract, a, repeat(b, 4))
-
-
-@MVE.instruction("vqadd.s16 {d}, {a}, {b}", c="vqaddq_s16({a}, {b})")
-def vqaddq_s16(a: Halves8, b: Halves8) -> Halves8:
-    """Return a + b, saturated."""
-    return each(saturating_add, a, b)
-
-
-@MVE.instruction("vqadd.s32 {d}, {a}, {b}", c="vqaddq_s32({a}, {b})")
-def vqaddq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return a + b, saturated."""
-    return each(saturating_add, a, b)
-
-
-@MVE.instruction("vqadd.s16 {d}, {a}, {b}", c="vqaddq_n_s16({a}, (int16_t){b})")
-def vqaddq_n_s16(a: Halves8, b: Int) -> Halves8:
-    """Return the sum of a and the low half of b, saturated."""
-    return each(saturating_add, a, repeat(b.cast(INT16), 8))
-
-
-@MVE.instruction("vqadd.s32 {d}, {a}, {b}", c="vqaddq_n_s32({a}, {b})")
-def vqaddq_n_s32(a: Ints4, b: Int) -> Ints4:
-    """Return a + b, saturated, with the same b for all lanes."""
-    return each(saturating_add, a, repeat(b, 4))
-
-
-@MVE.instruction("vabs.s32 {d}, {a}", c="vabsq_s32({a})")
-def vabsq_s32(a: Ints4) -> Ints4:
-    """Return the magnitudes modulo 2^32."""
-    return each(magnitude, a)
-
-
-@MVE.instruction("vmul.i32 {d}, {a}, {b}", c="vmulq_s32({a}, {b})")
-def vmulq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return a * b modulo 2^32."""
-    return each(multiply, a, b)
-
-
-@MVE.instruction("vmul.i32 {d}, {a}, {b}", c="vmulq_n_s32({a}, {b})")
-def vmulq_n_s32(a: Ints4, b: Int) -> Ints4:
-    """Return a * b modulo 2^32, with the same b for all lanes."""
-    return each(multiply, a, repeat(b, 4))
-
-
-@MVE.instruction("vmul.i32 {d}, {a}, {b}", c="vmulq_n_u32({a}, {b})")
-def vmulq_n_u32(a: UnsignedInts4, b: Word) -> UnsignedInts4:
-    """Return a * b modulo 2^32, with the same b for all lanes."""
-    return each(multiply, a, repeat(b, 4))
-
-
-@MVE.instruction("vmul.i16 {d}, {a}, {b}", c="vmulq_n_s16({a}, (int16_t){b})")
-def vmulq_n_s16(a: Halves8, b: Int) -> Halves8:
-    """Return the product of a and the low half of b modulo 2^16."""
-    return each(multiply, a, repeat(b.cast(INT16), 8))
-
-
-@MVE.instruction("vmul.i16 {d}, {a}, {b}", c="vmulq_n_u16({a}, (uint16_t){b})")
-def vmulq_n_u16(a: UnsignedHalves8, b: Word) -> UnsignedHalves8:
-    """Return the product of a and the low half of b modulo 2^16."""
-    return each(multiply, a, repeat(b.cast(UINT16), 8))
-
-
-@MVE.instruction("vmla.s16 {d}, {a}, {b}", c="vmlaq_n_s16({d}, {a}, (int16_t){b})")
-def vmlaq_n_s16(d: Halves8, a: Halves8, b: Int) -> Halves8:
-    """Return d plus the product of a and the low half of b modulo 2^16."""
-    return each(add, d, each(multiply, a, repeat(b.cast(INT16), 8)))
-
-
-@MVE.instruction("vmla.s32 {d}, {a}, {b}", c="vmlaq_n_s32({d}, {a}, {b})")
-def vmlaq_n_s32(d: Ints4, a: Ints4, b: Int) -> Ints4:
-    """Return d + a * b modulo 2^32, with the same b for all lanes."""
-    return each(add, d, each(multiply, a, repeat(b, 4)))
-
-
-@MVE.instruction("vmulh.s32 {d}, {a}, {b}", c="vmulhq_s32({a}, {b})")
-def vmulhq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return the high 32 bits of a * b."""
-    return each(high_product, a, b)
-
-
-@MVE.instruction("vqrdmulh.s32 {d}, {a}, {b}", c="vqrdmulhq_s32({a}, {b})")
-def vqrdmulhq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return (2 a b + 2^31) / 2^32, rounded down and saturated."""
-    return each(rounding_doubling_high_product, a, b)
-
-
-@MVE.instruction("vqrdmulh.s32 {d}, {a}, {b}", c="vqrdmulhq_n_s32({a}, {b})")
-def vqrdmulhq_n_s32(a: Ints4, b: Int) -> Ints4:
-    """Return (2 a b + 2^31) / 2^32, rounded down and saturated; b is for all lanes."""
-    return each(rounding_doubling_high_product, a, repeat(b, 4))
+vmlaq_n_s16 = _row(
+    "vmla.s16",
+    "vmlaq_n_s16",
+    signature(Halves8, d=Halves8, a=Halves8, b=Int),
+    lanewise(multiply_add),
+)
+vmlaq_n_s32 = _row(
+    "vmla.s32",
+    "vmlaq_n_s32",
+    signature(Ints4, d=Ints4, a=Ints4, b=Int),
+    lanewise(multiply_add),
+)
+vmulhq_s32 = _row("vmulh.s32", "vmulhq_s32", BINARY_INTS, lanewise(high_product))
+vqrdmulhq_s32 = _row(
+    "vqrdmulh.s32",
+    "vqrdmulhq_s32",
+    BINARY_INTS,
+    lanewise(rounding_doubling_high_product),
+)
+vqrdmulhq_n_s32 = _row(
+    "vqrdmulh.s32",
+    "vqrdmulhq_n_s32",
+    INTS_AND_NUMBER,
+    lanewise(rounding_doubling_high_product),
+)
 
 
 @MVE.instruction("vmullb.s8 {d}, {a}, {b}", c="vmullbq_int_s8({a}, {b})")
@@ -300,10 +252,12 @@ def vandq_s32(a: Ints4, b: Ints4) -> Ints4:
     return tuple(x & y for x, y in zip(a, b, strict=True))
 
 
-@MVE.instruction("veor {d}, {a}, {b}", c="veorq_u8({a}, {b})")
-def veorq_u8(a: UnsignedBytes16, b: UnsignedBytes16) -> UnsignedBytes16:
-    """Return the bits in which a and b differ."""
-    return each(exclusive_or, a, b)
+veorq_u8 = _row(
+    "veor",
+    "veorq_u8",
+    signature(UnsignedBytes16, a=UnsignedBytes16, b=UnsignedBytes16),
+    lanewise(exclusive_or),
+)
 
 
 @MVE.instruction("vshl.i8 {d}, {a}, #{amount}", c="vshlq_n_s8({a}, {amount})")

@@ -8,6 +8,8 @@ fused multiply-adds VFMA have no row: TIR cannot state a sum of an exact product
 Semantics: instruction descriptions of the Armv8-M architecture reference manual.
 """
 
+import operator
+from functools import partial
 from typing import Annotated
 
 from firmwright.base.dtypes import FLOAT32
@@ -19,10 +21,12 @@ from firmwright.kernels.isa.instruction import (
     Predicate4,
     RegisterClass,
     RegisterPlace,
+    signature,
 )
 from firmwright.kernels.isa.lanes import constant
 from firmwright.kernels.isa.mve import Lane4
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.isa.operations import lanewise, vector_row
 from firmwright.kernels.isa.vectors import (
     cast,
     each,
@@ -35,21 +39,13 @@ from firmwright.kernels.isa.vectors import (
 )
 
 MVE_FLOAT = InstructionSet("mve_float", frozenset({"mvefp"}), MVE_MEMORY)
+_row = partial(vector_row, MVE_FLOAT)
 
 CoreFloat = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, FLOAT32)]
 """A float in a core register."""
 
-
-def _sum(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return a + b
-
-
-def _difference(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return a - b
-
-
-def _product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return a * b
+BINARY_FLOATS = signature(Floats4, a=Floats4, b=Floats4)
+FLOATS_AND_NUMBER = signature(Floats4, a=Floats4, b=CoreFloat)
 
 
 @MVE_FLOAT.instruction("vmov.i32 {d}, #0", c="vdupq_n_f32(0.0f)")
@@ -76,46 +72,13 @@ def vsetq_lane_f32(d: Floats4, a: CoreFloat, lane: Lane4) -> Floats4:
     return (*d[:lane], a, *d[lane + 1 :])
 
 
-@MVE_FLOAT.instruction("vadd.f32 {d}, {a}, {b}", c="vaddq_f32({a}, {b})")
-def vaddq_f32(a: Floats4, b: Floats4) -> Floats4:
-    """Return a + b."""
-    return each(_sum, a, b)
-
-
-@MVE_FLOAT.instruction("vadd.f32 {d}, {a}, {b}", c="vaddq_n_f32({a}, {b})")
-def vaddq_n_f32(a: Floats4, b: CoreFloat) -> Floats4:
-    """Return a + b, with the same b for all lanes."""
-    return each(_sum, a, repeat(b, 4))
-
-
-@MVE_FLOAT.instruction("vsub.f32 {d}, {a}, {b}", c="vsubq_f32({a}, {b})")
-def vsubq_f32(a: Floats4, b: Floats4) -> Floats4:
-    """Return a - b."""
-    return each(_difference, a, b)
-
-
-@MVE_FLOAT.instruction("vmul.f32 {d}, {a}, {b}", c="vmulq_f32({a}, {b})")
-def vmulq_f32(a: Floats4, b: Floats4) -> Floats4:
-    """Return a * b."""
-    return each(_product, a, b)
-
-
-@MVE_FLOAT.instruction("vmul.f32 {d}, {a}, {b}", c="vmulq_n_f32({a}, {b})")
-def vmulq_n_f32(a: Floats4, b: CoreFloat) -> Floats4:
-    """Return a * b, with the same b for all lanes."""
-    return each(_product, a, repeat(b, 4))
-
-
-@MVE_FLOAT.instruction("vmaxnm.f32 {d}, {a}, {b}", c="vmaxnmq_f32({a}, {b})")
-def vmaxnmq_f32(a: Floats4, b: Floats4) -> Floats4:
-    """Return the larger number, or the one that is a number; -0 is less than +0."""
-    return each(larger_number, a, b)
-
-
-@MVE_FLOAT.instruction("vminnm.f32 {d}, {a}, {b}", c="vminnmq_f32({a}, {b})")
-def vminnmq_f32(a: Floats4, b: Floats4) -> Floats4:
-    """Return the smaller number, or the one that is a number; -0 is less than +0."""
-    return each(smaller_number, a, b)
+vaddq_f32 = _row("vadd.f32", "vaddq_f32", BINARY_FLOATS, lanewise(operator.add))
+vaddq_n_f32 = _row("vadd.f32", "vaddq_n_f32", FLOATS_AND_NUMBER, lanewise(operator.add))
+vsubq_f32 = _row("vsub.f32", "vsubq_f32", BINARY_FLOATS, lanewise(operator.sub))
+vmulq_f32 = _row("vmul.f32", "vmulq_f32", BINARY_FLOATS, lanewise(operator.mul))
+vmulq_n_f32 = _row("vmul.f32", "vmulq_n_f32", FLOATS_AND_NUMBER, lanewise(operator.mul))
+vmaxnmq_f32 = _row("vmaxnm.f32", "vmaxnmq_f32", BINARY_FLOATS, lanewise(larger_number))
+vminnmq_f32 = _row("vminnm.f32", "vminnmq_f32", BINARY_FLOATS, lanewise(smaller_number))
 
 
 @MVE_FLOAT.instruction("vcmp.f32 eq, {a}, {b}", c="vcmpeqq_f32({a}, {b})")

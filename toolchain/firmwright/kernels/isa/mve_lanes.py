@@ -3,6 +3,8 @@
 Semantics: instruction descriptions of the Armv8-M architecture reference manual.
 """
 
+from functools import partial
+
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir.tir.builder import maximum, minimum
 from firmwright.kernels.isa.instruction import (
@@ -17,9 +19,11 @@ from firmwright.kernels.isa.instruction import (
     Predicate16,
     UnsignedInts4,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import constant, join_halves, sum_lanes
-from firmwright.kernels.isa.mve import MVE
+from firmwright.kernels.isa.mve import BINARY_BYTES, BINARY_HALVES, BINARY_INTS, MVE
+from firmwright.kernels.isa.operations import lanewise, vector_row
 from firmwright.kernels.isa.vectors import (
     active,
     active_or_zero,
@@ -40,6 +44,7 @@ from firmwright.kernels.isa.vectors import (
 )
 
 MVE_LANES = InstructionSet("mve_lanes", frozenset({"mve"}), MVE)
+_row = partial(vector_row, MVE_LANES)
 
 # ---- widths --------------------------------------------------------------------------
 
@@ -137,47 +142,18 @@ def vreinterpretq_s32_u32(a: UnsignedInts4) -> Ints4:
 
 # ---- limits --------------------------------------------------------------------------
 
-
-@MVE_LANES.instruction("vmax.s8 {d}, {a}, {b}", c="vmaxq_s8({a}, {b})")
-def vmaxq_s8(a: Bytes16, b: Bytes16) -> Bytes16:
-    """Return the larger lanes."""
-    return each(maximum, a, b)
-
-
-@MVE_LANES.instruction("vmax.s16 {d}, {a}, {b}", c="vmaxq_s16({a}, {b})")
-def vmaxq_s16(a: Halves8, b: Halves8) -> Halves8:
-    """Return the larger lanes."""
-    return each(maximum, a, b)
-
-
-@MVE_LANES.instruction("vmax.s32 {d}, {a}, {b}", c="vmaxq_s32({a}, {b})")
-def vmaxq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return the larger lanes."""
-    return each(maximum, a, b)
-
-
-@MVE_LANES.instruction("vmax.u32 {d}, {a}, {b}", c="vmaxq_u32({a}, {b})")
-def vmaxq_u32(a: UnsignedInts4, b: UnsignedInts4) -> UnsignedInts4:
-    """Return the larger lanes."""
-    return each(maximum, a, b)
-
-
-@MVE_LANES.instruction("vmin.s8 {d}, {a}, {b}", c="vminq_s8({a}, {b})")
-def vminq_s8(a: Bytes16, b: Bytes16) -> Bytes16:
-    """Return the smaller lanes."""
-    return each(minimum, a, b)
-
-
-@MVE_LANES.instruction("vmin.s16 {d}, {a}, {b}", c="vminq_s16({a}, {b})")
-def vminq_s16(a: Halves8, b: Halves8) -> Halves8:
-    """Return the smaller lanes."""
-    return each(minimum, a, b)
-
-
-@MVE_LANES.instruction("vmin.s32 {d}, {a}, {b}", c="vminq_s32({a}, {b})")
-def vminq_s32(a: Ints4, b: Ints4) -> Ints4:
-    """Return the smaller lanes."""
-    return each(minimum, a, b)
+vmaxq_s8 = _row("vmax.s8", "vmaxq_s8", BINARY_BYTES, lanewise(maximum))
+vmaxq_s16 = _row("vmax.s16", "vmaxq_s16", BINARY_HALVES, lanewise(maximum))
+vmaxq_s32 = _row("vmax.s32", "vmaxq_s32", BINARY_INTS, lanewise(maximum))
+vmaxq_u32 = _row(
+    "vmax.u32",
+    "vmaxq_u32",
+    signature(UnsignedInts4, a=UnsignedInts4, b=UnsignedInts4),
+    lanewise(maximum),
+)
+vminq_s8 = _row("vmin.s8", "vminq_s8", BINARY_BYTES, lanewise(minimum))
+vminq_s16 = _row("vmin.s16", "vminq_s16", BINARY_HALVES, lanewise(minimum))
+vminq_s32 = _row("vmin.s32", "vminq_s32", BINARY_INTS, lanewise(minimum))
 
 
 @MVE_LANES.instruction("vmaxv.s32 {d}, {a}", c="vmaxvq_s32({d}, {a})")

@@ -9,7 +9,6 @@ Semantics: instruction descriptions of the Armv8-M architecture reference manual
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from firmwright.base.dtypes import (
     BOOL,
@@ -27,8 +26,10 @@ from firmwright.kernels.isa.instruction import (
     InstructionSet,
     Lanes,
     Memory,
+    Place,
     RegisterClass,
     RegisterPlace,
+    signature,
 )
 from firmwright.kernels.isa.mve_lanes import MVE_LANES
 from firmwright.kernels.isa.vectors import active, active_or_zero, cast
@@ -101,113 +102,81 @@ class _Access:
 
 
 def _load(access: _Access) -> None:
-    plain, masked = access.name(), access.name("z_")
-
-    @MVE_MEMORY.instruction(
-        access.asm("{d}, {address}"), plain, c=f"{plain}({{address}})"
-    )
-    def load(
-        address: Annotated[Lanes, access.memory],
-    ) -> Annotated[Lanes, access.vector]:
-        """Return adjacent elements."""
-        return cast(address, access.lane)
-
-    @MVE_MEMORY.instruction(
-        access.asm("{d}, {address}", is_predicated=True),
-        masked,
-        c=f"{masked}({{address}}, {{inside}})",
-    )
-    def load_some(
-        address: Annotated[Lanes, access.memory],
-        inside: Annotated[Lanes, access.predicate],
-    ) -> Annotated[Lanes, access.vector]:
-        """Return adjacent elements in the lanes that are set, 0 in the others."""
-        return active_or_zero(inside, cast(address, access.lane))
-
-
-def _store(access: _Access) -> None:
-    plain, masked = access.name(), access.name("p_")
-
-    @MVE_MEMORY.instruction(
-        access.asm("{a}, {address}"), plain, c=f"{plain}({{address}}, {{a}})"
-    )
-    def store(
-        a: Annotated[Lanes, access.vector],
-    ) -> Annotated[Lanes, access.memory]:
-        """Write adjacent elements."""
-        return cast(a, access.element)
-
-    @MVE_MEMORY.instruction(
-        access.asm("{a}, {address}", is_predicated=True),
-        masked,
-        c=f"{masked}({{address}}, {{a}}, {{inside}})",
-    )
-    def store_some(
-        a: Annotated[Lanes, access.vector],
-        inside: Annotated[Lanes, access.predicate],
-        address: Annotated[Lanes, access.memory],
-    ) -> Annotated[Lanes, access.memory]:
-        """Write adjacent elements of the lanes that are set."""
-        return active(inside, cast(a, access.element), address)
+    """Add loads of adjacent elements; lanes that are not set are 0."""
+    _read(access, access.name(), access.name("z_"), address=access.memory)
 
 
 def _gather(access: _Access, shift: int) -> None:
+    """Add loads of the elements at offsets; lanes that are not set are 0."""
     kind = "gather_shifted_offset_" if shift else "gather_offset_"
     plain, masked = access.name(kind), access.name(f"{kind}z_")
+    address = access.scattered(shift)
+    _read(access, plain, masked, address=address, offsets=access.index)
 
-    @MVE_MEMORY.instruction(
-        access.asm("{d}, {address}"), plain, c=f"{plain}({{address}}, {{offsets}})"
-    )
-    def gather(
-        address: Annotated[Lanes, access.scattered(shift)],
-        offsets: Annotated[Lanes, access.index],
-    ) -> Annotated[Lanes, access.vector]:
-        """Return the elements at the offsets."""
+
+def _read(access: _Access, plain: str, masked: str, **places: Place) -> None:
+    def load(address: Lanes, *_: Lanes) -> Lanes:
         return cast(address, access.lane)
 
-    @MVE_MEMORY.instruction(
-        access.asm("{d}, {address}", is_predicated=True),
-        masked,
-        c=f"{masked}({{address}}, {{offsets}}, {{inside}})",
-    )
-    def gather_some(
-        address: Annotated[Lanes, access.scattered(shift)],
-        offsets: Annotated[Lanes, access.index],
-        inside: Annotated[Lanes, access.predicate],
-    ) -> Annotated[Lanes, access.vector]:
-        """Return the elements at the offsets in the lanes that are set, or 0."""
+    def load_some(address: Lanes, *others: Lanes) -> Lanes:
+        *_, inside = others
         return active_or_zero(inside, cast(address, access.lane))
+
+    arguments = ", ".join(f"{{{name}}}" for name in places)
+    MVE_MEMORY.row(
+        access.asm("{d}, {address}"),
+        signature(access.vector, **places),
+        load,
+        plain,
+        f"{plain}({arguments})",
+    )
+    MVE_MEMORY.row(
+        access.asm("{d}, {address}", is_predicated=True),
+        signature(access.vector, **places, inside=access.predicate),
+        load_some,
+        masked,
+        f"{masked}({arguments}, {{inside}})",
+    )
+
+
+def _store(access: _Access) -> None:
+    """Add stores to adjacent elements, of the lanes that are set."""
+    _write(access, access.name(), access.name("p_"), access.memory, a=access.vector)
 
 
 def _scatter(access: _Access, shift: int) -> None:
+    """Add stores of the lanes that are set, to elements at different offsets."""
     kind = "scatter_shifted_offset_" if shift else "scatter_offset_"
     plain, masked = access.name(kind), access.name(f"{kind}p_")
+    operands = {"a": access.vector, "offsets": access.index}
+    _write(access, plain, masked, access.scattered(shift), **operands)
 
-    @MVE_MEMORY.instruction(
-        access.asm("{a}, {address}"),
-        plain,
-        c=f"{plain}({{address}}, {{offsets}}, {{a}})",
-    )
-    def scatter(
-        a: Annotated[Lanes, access.vector],
-        offsets: Annotated[Lanes, access.index],
-    ) -> Annotated[Lanes, access.scattered(shift)]:
-        """Write elements at the offsets, which must differ."""
+
+def _write(
+    access: _Access, plain: str, masked: str, memory: Memory, **places: Place
+) -> None:
+    def store(a: Lanes, *_: Lanes) -> Lanes:
         return cast(a, access.element)
 
-    @MVE_MEMORY.instruction(
-        access.asm("{a}, {address}", is_predicated=True),
-        masked,
-        c=f"{masked}({{address}}, {{offsets}}, {{a}}, {{inside}})",
-    )
-    def scatter_some(
-        a: Annotated[Lanes, access.vector],
-        offsets: Annotated[Lanes, access.index],
-        inside: Annotated[Lanes, access.predicate],
-        address: Annotated[Lanes, access.scattered(shift)],
-    ) -> Annotated[Lanes, access.scattered(shift)]:
-        """Write elements of the lanes that are set at offsets, which must differ."""
+    def store_some(a: Lanes, *others: Lanes) -> Lanes:
+        *_, inside, address = others
         return active(inside, cast(a, access.element), address)
+
+    arguments = ", ".join(f"{{{name}}}" for name in ("address", *reversed(places)))
+    MVE_MEMORY.row(
+        access.asm("{a}, {address}"),
+        signature(memory, **places),
+        store,
+        plain,
+        f"{plain}({arguments})",
+    )
+    MVE_MEMORY.row(
+        access.asm("{a}, {address}", is_predicated=True),
+        signature(memory, **places, inside=access.predicate, address=memory),
+        store_some,
+        masked,
+        f"{masked}({arguments}, {{inside}})",
+    )
 
 
 _LOADS = (

@@ -3,11 +3,17 @@
 Semantics: The RISC-V Instruction Set Manual, volume I, chapters RV32I and M.
 """
 
+import operator
+from functools import partial
 from typing import Annotated
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32
 from firmwright.ir.tir.builder import select
 from firmwright.kernels.isa.instruction import (
+    BINARY_INT,
+    BINARY_WORD,
+    UNARY_INT,
+    UNARY_WORD,
     AddressForm,
     Immediate,
     InstructionSet,
@@ -15,6 +21,7 @@ from firmwright.kernels.isa.instruction import (
     Lanes,
     Memory,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import (
     bit_or,
@@ -26,18 +33,32 @@ from firmwright.kernels.isa.lanes import (
     wrap_product,
     wrap_sum,
 )
+from firmwright.kernels.isa.operations import (
+    add_number,
+    and_number,
+    copy,
+    int_number,
+    is_less,
+    load_row,
+    negative,
+    or_number,
+    shift_left_by_five_bits,
+    shift_right_by_five_bits,
+    store_row,
+    xor_number,
+)
 from firmwright.kernels.isa.words import (
     bit_not,
     bit_xor,
     divide,
     high_word,
-    low_five_bits,
     product_bits,
     remainder,
-    unsigned_immediate,
 )
 
 RV32 = InstructionSet("rv32", frozenset({"rvm"}))
+_store = partial(store_row, RV32)
+_load = partial(load_row, RV32)
 
 _OFFSETS = range(-2048, 2048)
 _FORM = AddressForm.PARENTHESES
@@ -51,71 +72,29 @@ Twelve = Annotated[int, Immediate(range(-2048, 2048))]
 Upper = Annotated[int, Immediate(range(1 << 20))]
 Shift = Annotated[int, Immediate(range(32))]
 
+_INT_AND_NUMBER = signature(Int, a=Int, value=Twelve)
+_WORD_AND_MASK = signature(Word, a=Word, mask=Twelve)
+_SHIFTED_WORD = signature(Word, a=Word, n=Shift)
+
 
 # ---- Loads and stores ----------------------------------------------------------------
 
-
-@RV32.instruction("lw {d}, {address}")
-def lw(address: WordInMemory) -> Word:
-    """Return a word."""
-    return address[0]
-
-
-@RV32.instruction("lh {d}, {address}")
-def lh(address: HalfInMemory) -> Int:
-    """Return a half word, sign-extended."""
-    return address[0].cast(INT32)
-
-
-@RV32.instruction("lhu {d}, {address}")
-def lhu(address: UnsignedHalfInMemory) -> Word:
-    """Return a half word, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@RV32.instruction("lb {d}, {address}")
-def lb(address: ByteInMemory) -> Int:
-    """Return a byte, sign-extended."""
-    return address[0].cast(INT32)
-
-
-@RV32.instruction("lbu {d}, {address}")
-def lbu(address: UnsignedByteInMemory) -> Word:
-    """Return a byte, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@RV32.instruction("sw {a}, {address}")
-def sw(a: Word) -> WordInMemory:
-    """Write a word."""
-    return (a,)
-
-
-@RV32.instruction("sh {a}, {address}")
-def sh(a: Word) -> UnsignedHalfInMemory:
-    """Write the low half."""
-    return (a.cast(UINT16),)
-
-
-@RV32.instruction("sb {a}, {address}")
-def sb(a: Word) -> UnsignedByteInMemory:
-    """Write the lowest byte."""
-    return (a.cast(UINT8),)
+lw = _load("lw", WordInMemory, Word)
+lh = _load("lh", HalfInMemory, Int)
+lhu = _load("lhu", UnsignedHalfInMemory, Word)
+lb = _load("lb", ByteInMemory, Int)
+lbu = _load("lbu", UnsignedByteInMemory, Word)
+sw = _store("sw", Word, WordInMemory)
+sh = _store("sh", Word, UnsignedHalfInMemory)
+sb = _store("sb", Word, UnsignedByteInMemory)
 
 
 # ---- Moves and sums ------------------------------------------------------------------
 
-
-@RV32.instruction("mv {d}, {a}")
-def mv(a: Int) -> Int:
-    """Return a copy."""
-    return a
-
-
-@RV32.instruction("li {d}, {value}")
-def load_immediate(value: Twelve) -> Int:
-    """Return a number of 12 bits."""
-    return constant(value, INT32)
+mv = RV32.row("mv {d}, {a}", UNARY_INT, copy)
+load_immediate = RV32.row(
+    "li {d}, {value}", signature(Int, value=Twelve), int_number, "load_immediate"
+)
 
 
 @RV32.instruction("lui {d}, {value}")
@@ -124,43 +103,16 @@ def lui(value: Upper) -> Word:
     return constant(value << 12, UINT32)
 
 
-@RV32.instruction("add {d}, {a}, {b}")
-def add(a: Int, b: Int) -> Int:
-    """Return a + b modulo 2^32."""
-    return wrap_sum(a, b)
-
-
-@RV32.instruction("addi {d}, {a}, {value}")
-def addi(a: Int, value: Twelve) -> Int:
-    """Return a + value modulo 2^32."""
-    return wrap_sum(a, constant(value, INT32))
-
-
-@RV32.instruction("sub {d}, {a}, {b}")
-def sub(a: Int, b: Int) -> Int:
-    """Return a - b modulo 2^32."""
-    return wrap_difference(a, b)
-
-
-@RV32.instruction("neg {d}, {a}")
-def neg(a: Int) -> Int:
-    """Return -a modulo 2^32."""
-    return wrap_difference(constant(0, INT32), a)
+add = RV32.row("add {d}, {a}, {b}", BINARY_INT, wrap_sum)
+addi = RV32.row("addi {d}, {a}, {value}", _INT_AND_NUMBER, add_number)
+sub = RV32.row("sub {d}, {a}, {b}", BINARY_INT, wrap_difference)
+neg = RV32.row("neg {d}, {a}", UNARY_INT, negative)
 
 
 # ---- Products and quotients ----------------------------------------------------------
 
-
-@RV32.instruction("mul {d}, {a}, {b}")
-def mul(a: Int, b: Int) -> Int:
-    """Return a * b modulo 2^32."""
-    return wrap_product(a, b)
-
-
-@RV32.instruction("mulh {d}, {a}, {b}")
-def mulh(a: Int, b: Int) -> Int:
-    """Return the high 32 bits of a * b."""
-    return high_product(a, b)
+mul = RV32.row("mul {d}, {a}, {b}", BINARY_INT, wrap_product)
+mulh = RV32.row("mulh {d}, {a}, {b}", BINARY_INT, high_product)
 
 
 @RV32.instruction("mulhu {d}, {a}, {b}")
@@ -187,97 +139,25 @@ def divu(a: Word, b: Word) -> Word:
     return divide(a, b, by_zero=0xFFFFFFFF)
 
 
-@RV32.instruction("rem {d}, {a}, {b}")
-def rem(a: Int, b: Int) -> Int:
-    """Return the remainder of a / b, with the sign of a; a if b is 0."""
-    return remainder(a, b)
-
-
-@RV32.instruction("remu {d}, {a}, {b}")
-def remu(a: Word, b: Word) -> Word:
-    """Return the remainder of a / b; a if b is 0."""
-    return remainder(a, b)
+rem = RV32.row("rem {d}, {a}, {b}", BINARY_INT, remainder)
+remu = RV32.row("remu {d}, {a}, {b}", BINARY_WORD, remainder)
 
 
 # ---- Bits and shifts -----------------------------------------------------------------
 
-
-@RV32.instruction("and {d}, {a}, {b}")
-def and_register(a: Word, b: Word) -> Word:
-    """Return the bits that are set in both."""
-    return a & b
-
-
-@RV32.instruction("andi {d}, {a}, {mask}")
-def andi(a: Word, mask: Twelve) -> Word:
-    """Return the bits of a that are set in `mask`, sign-extended."""
-    return a & unsigned_immediate(mask)
-
-
-@RV32.instruction("or {d}, {a}, {b}")
-def or_register(a: Word, b: Word) -> Word:
-    """Return the bits that are set in either."""
-    return bit_or(a, b)
-
-
-@RV32.instruction("ori {d}, {a}, {mask}")
-def ori(a: Word, mask: Twelve) -> Word:
-    """Return the bits that are set in a or `mask`, sign-extended."""
-    return bit_or(a, unsigned_immediate(mask))
-
-
-@RV32.instruction("xor {d}, {a}, {b}")
-def xor_register(a: Word, b: Word) -> Word:
-    """Return the bits that differ."""
-    return bit_xor(a, b)
-
-
-@RV32.instruction("xori {d}, {a}, {mask}")
-def xori(a: Word, mask: Twelve) -> Word:
-    """Return a with the bits of `mask`, sign-extended, inverted."""
-    return bit_xor(a, unsigned_immediate(mask))
-
-
-@RV32.instruction("not {d}, {a}")
-def not_register(a: Word) -> Word:
-    """Return the inverted bits."""
-    return bit_not(a)
-
-
-@RV32.instruction("slli {d}, {a}, {n}")
-def slli(a: Word, n: Shift) -> Word:
-    """Return a << n."""
-    return shift_left(a, n)
-
-
-@RV32.instruction("srli {d}, {a}, {n}")
-def srli(a: Word, n: Shift) -> Word:
-    """Return a >> n, unsigned."""
-    return shift_right(a, n)
-
-
-@RV32.instruction("srai {d}, {a}, {n}")
-def srai(a: Int, n: Shift) -> Int:
-    """Return a >> n."""
-    return shift_right(a, n)
-
-
-@RV32.instruction("sll {d}, {a}, {b}")
-def sll(a: Word, b: Word) -> Word:
-    """Return a << n for the five low bits n of b."""
-    return a << low_five_bits(b)
-
-
-@RV32.instruction("srl {d}, {a}, {b}")
-def srl(a: Word, b: Word) -> Word:
-    """Return a >> n, unsigned, for the five low bits n of b."""
-    return a >> low_five_bits(b)
-
-
-@RV32.instruction("sra {d}, {a}, {b}")
-def sra(a: Int, b: Int) -> Int:
-    """Return a >> n for the five low bits n of b."""
-    return a >> low_five_bits(b)
+and_register = RV32.row("and {d}, {a}, {b}", BINARY_WORD, operator.and_, "and_register")
+andi = RV32.row("andi {d}, {a}, {mask}", _WORD_AND_MASK, and_number)
+or_register = RV32.row("or {d}, {a}, {b}", BINARY_WORD, bit_or, "or_register")
+ori = RV32.row("ori {d}, {a}, {mask}", _WORD_AND_MASK, or_number)
+xor_register = RV32.row("xor {d}, {a}, {b}", BINARY_WORD, bit_xor, "xor_register")
+xori = RV32.row("xori {d}, {a}, {mask}", _WORD_AND_MASK, xor_number)
+not_register = RV32.row("not {d}, {a}", UNARY_WORD, bit_not, "not_register")
+slli = RV32.row("slli {d}, {a}, {n}", _SHIFTED_WORD, shift_left)
+srli = RV32.row("srli {d}, {a}, {n}", _SHIFTED_WORD, shift_right)
+srai = RV32.row("srai {d}, {a}, {n}", signature(Int, a=Int, n=Shift), shift_right)
+sll = RV32.row("sll {d}, {a}, {b}", BINARY_WORD, shift_left_by_five_bits)
+srl = RV32.row("srl {d}, {a}, {b}", BINARY_WORD, shift_right_by_five_bits)
+sra = RV32.row("sra {d}, {a}, {b}", BINARY_INT, shift_right_by_five_bits)
 
 
 # ---- Comparisons ---------------------------------------------------------------------
@@ -285,22 +165,9 @@ def sra(a: Int, b: Int) -> Int:
 _ONE, _ZERO = constant(1, INT32), constant(0, INT32)
 
 
-@RV32.instruction("slt {d}, {a}, {b}")
-def slt(a: Int, b: Int) -> Int:
-    """Return 1 if a < b, else 0."""
-    return select(a < b, _ONE, _ZERO)
-
-
-@RV32.instruction("slti {d}, {a}, {value}")
-def slti(a: Int, value: Twelve) -> Int:
-    """Return 1 if a < value, else 0."""
-    return select(a < value, _ONE, _ZERO)
-
-
-@RV32.instruction("sltu {d}, {a}, {b}")
-def sltu(a: Word, b: Word) -> Int:
-    """Return 1 if a < b, both unsigned, else 0."""
-    return select(a < b, _ONE, _ZERO)
+slt = RV32.row("slt {d}, {a}, {b}", BINARY_INT, is_less)
+slti = RV32.row("slti {d}, {a}, {value}", _INT_AND_NUMBER, is_less)
+sltu = RV32.row("sltu {d}, {a}, {b}", signature(Int, a=Word, b=Word), is_less)
 
 
 @RV32.instruction("seqz {d}, {a}")

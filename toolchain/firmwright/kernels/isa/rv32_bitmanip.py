@@ -5,10 +5,24 @@ Semantics: The RISC-V Instruction Set Manual, volume I, chapter B.
 
 from typing import Annotated
 
-from firmwright.base.dtypes import INT8, INT16, UINT16
 from firmwright.ir.tir.builder import maximum, minimum
-from firmwright.kernels.isa.instruction import Immediate, InstructionSet, Int, Word
+from firmwright.kernels.isa.instruction import (
+    BINARY_INT,
+    BINARY_WORD,
+    UNARY_WORD,
+    Immediate,
+    InstructionSet,
+    Int,
+    Word,
+    signature,
+)
 from firmwright.kernels.isa.lanes import bit_or, shift_left, wrap_sum
+from firmwright.kernels.isa.operations import (
+    bit_clear,
+    sign_extend_byte,
+    sign_extend_half,
+    zero_extend_half,
+)
 from firmwright.kernels.isa.rv32 import RV32
 from firmwright.kernels.isa.words import (
     bit_not,
@@ -17,15 +31,15 @@ from firmwright.kernels.isa.words import (
     reverse_bytes,
     rotate_right,
     set_bits,
-    sign_extend,
     trailing_zeros,
-    zero_extend,
 )
 
 RV32_ZBA = InstructionSet("rv32_zba", frozenset({"zba"}), RV32)
 RV32_ZBB = InstructionSet("rv32_zbb", frozenset({"zbb"}), RV32)
 
 Rotation = Annotated[int, Immediate(range(1, 32))]
+
+_EXTENDED = signature(Int, a=Word)
 
 
 # ---- Zba -----------------------------------------------------------------------------
@@ -51,71 +65,21 @@ def sh3add(a: Word, b: Int) -> Int:
 
 # ---- Zbb -----------------------------------------------------------------------------
 
-
-@RV32_ZBB.instruction("max {d}, {a}, {b}")
-def greater(a: Int, b: Int) -> Int:
-    """Return the greater of two signed numbers."""
-    return maximum(a, b)
-
-
-@RV32_ZBB.instruction("min {d}, {a}, {b}")
-def lesser(a: Int, b: Int) -> Int:
-    """Return the lesser of two signed numbers."""
-    return minimum(a, b)
-
-
-@RV32_ZBB.instruction("maxu {d}, {a}, {b}")
-def greater_unsigned(a: Word, b: Word) -> Word:
-    """Return the greater of two unsigned numbers."""
-    return maximum(a, b)
-
-
-@RV32_ZBB.instruction("minu {d}, {a}, {b}")
-def lesser_unsigned(a: Word, b: Word) -> Word:
-    """Return the lesser of two unsigned numbers."""
-    return minimum(a, b)
-
-
-@RV32_ZBB.instruction("sext.b {d}, {a}")
-def sext_b(a: Word) -> Int:
-    """Return the lowest byte, sign-extended."""
-    return sign_extend(a, INT8)
-
-
-@RV32_ZBB.instruction("sext.h {d}, {a}")
-def sext_h(a: Word) -> Int:
-    """Return the low half, sign-extended."""
-    return sign_extend(a, INT16)
-
-
-@RV32_ZBB.instruction("zext.h {d}, {a}")
-def zext_h(a: Word) -> Word:
-    """Return the low half, zero-extended."""
-    return zero_extend(a, UINT16)
-
-
-@RV32_ZBB.instruction("clz {d}, {a}")
-def clz(a: Word) -> Word:
-    """Return the number of leading zeros."""
-    return leading_zeros(a)
-
-
-@RV32_ZBB.instruction("ctz {d}, {a}")
-def ctz(a: Word) -> Word:
-    """Return the number of trailing zeros."""
-    return trailing_zeros(a)
-
-
-@RV32_ZBB.instruction("cpop {d}, {a}")
-def cpop(a: Word) -> Word:
-    """Return the number of bits that are set."""
-    return set_bits(a)
-
-
-@RV32_ZBB.instruction("andn {d}, {a}, {b}")
-def andn(a: Word, b: Word) -> Word:
-    """Return the bits of a that are not set in b."""
-    return a & bit_not(b)
+greater = RV32_ZBB.row("max {d}, {a}, {b}", BINARY_INT, maximum, "greater")
+lesser = RV32_ZBB.row("min {d}, {a}, {b}", BINARY_INT, minimum, "lesser")
+greater_unsigned = RV32_ZBB.row(
+    "maxu {d}, {a}, {b}", BINARY_WORD, maximum, "greater_unsigned"
+)
+lesser_unsigned = RV32_ZBB.row(
+    "minu {d}, {a}, {b}", BINARY_WORD, minimum, "lesser_unsigned"
+)
+sext_b = RV32_ZBB.row("sext.b {d}, {a}", _EXTENDED, sign_extend_byte)
+sext_h = RV32_ZBB.row("sext.h {d}, {a}", _EXTENDED, sign_extend_half)
+zext_h = RV32_ZBB.row("zext.h {d}, {a}", UNARY_WORD, zero_extend_half)
+clz = RV32_ZBB.row("clz {d}, {a}", UNARY_WORD, leading_zeros)
+ctz = RV32_ZBB.row("ctz {d}, {a}", UNARY_WORD, trailing_zeros)
+cpop = RV32_ZBB.row("cpop {d}, {a}", UNARY_WORD, set_bits)
+andn = RV32_ZBB.row("andn {d}, {a}, {b}", BINARY_WORD, bit_clear)
 
 
 @RV32_ZBB.instruction("orn {d}, {a}, {b}")
@@ -130,13 +94,7 @@ def xnor(a: Word, b: Word) -> Word:
     return bit_not(bit_xor(a, b))
 
 
-@RV32_ZBB.instruction("rori {d}, {a}, {n}")
-def rori(a: Word, n: Rotation) -> Word:
-    """Return a rotated right by n bits."""
-    return rotate_right(a, n)
-
-
-@RV32_ZBB.instruction("rev8 {d}, {a}")
-def rev8(a: Word) -> Word:
-    """Return the bytes in reverse order."""
-    return reverse_bytes(a)
+rori = RV32_ZBB.row(
+    "rori {d}, {a}, {n}", signature(Word, a=Word, n=Rotation), rotate_right
+)
+rev8 = RV32_ZBB.row("rev8 {d}, {a}", UNARY_WORD, reverse_bytes)

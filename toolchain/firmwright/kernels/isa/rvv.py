@@ -10,6 +10,7 @@ results from there on are unspecified, and elements of memory are not accessed.
 Semantics: RISC-V "V" vector extension 1.0 and the C intrinsics of it.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -35,12 +36,13 @@ from firmwright.kernels.isa.instruction import (
     RegisterPlace,
     Semantics,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import constant, high_product
+from firmwright.kernels.isa.operations import lanewise
 from firmwright.kernels.isa.vectors import (
     active,
     add,
-    cast,
     each,
     first_lanes,
     products,
@@ -90,9 +92,39 @@ class _Vectors:
         full = f"{name}_{self.group(dtype)}"
         return RVV.instruction("", full, c=f"__riscv_{full}({operands})")
 
+    def lane_row(
+        self,
+        name: str,
+        function: Callable[..., ArithExpr],
+        result: DType,
+        *types: object,
+        text: str = "{a}, {b}",
+    ) -> None:
+        """Add an intrinsic that computes `function` of each lane, of any length.
+
+        `types` are those of the operands, in the order of `text`: the type of lanes, or
+        of a number that counts for each lane.
+        """
+        lanes = lanewise(function)
+
+        def compute(
+            *operands: Lanes | ArithExpr,
+        ) -> ArithExpr | tuple[object, ...]:
+            *others, _ = operands
+            return lanes(*others)
+
+        names = re.findall(r"{(\w)}", text)
+        places = (self.of(item) if isinstance(item, DType) else item for item in types)
+        operands = dict(zip(names, places, strict=True))
+        full = f"{name}_{self.group(result)}"
+        places_of_row = signature(self.of(result), **operands, vl=Word)
+        c = f"__riscv_{full}({text}, {{vl}})"
+        RVV.row("", places_of_row, compute, full, c)
+
 
 _ROUNDED = "__RISCV_VXRM_RNU"
 """Rounds to nearest, halves up."""
+_ROUNDED_TEXT = f"{{a}}, {{b}}, {_ROUNDED}"
 
 
 def _shift_amount(amount: ArithExpr, bits: int) -> ArithExpr:
@@ -113,6 +145,24 @@ def _shift_left(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
 def _rounded(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
     low = _shift_amount(amount, value.expr.dtype.bits).cast(INT64)
     return rounding_shift_right(value.cast(INT64), low)
+
+
+def _rounded_to_int(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
+    """Return value / 2^amount to nearest, halves up."""
+    return _rounded(value, amount).cast(INT32)
+
+
+def _as_half(value: ArithExpr) -> ArithExpr:
+    return value.cast(INT16)
+
+
+def _as_int(value: ArithExpr) -> ArithExpr:
+    return value.cast(INT32)
+
+
+def _add_product(total: ArithExpr, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return total + a * b modulo 2^32."""
+    return add(total, a.cast(INT32) * b.cast(INT32))
 
 
 def _narrowed(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
@@ -166,84 +216,31 @@ def _store(v: _Vectors, dtype: DType) -> None:
 
 def _scale(v: _Vectors) -> None:
     """Add what every micro-kernel does with its sums, in words."""
-
-    @v.row("vadd_vv", INT32, "{a}, {b}, {vl}")
-    def vadd(
-        a: Annotated[Lanes, v.of(INT32)], b: Annotated[Lanes, v.of(INT32)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a + b modulo 2^32."""
-        return each(add, a, b)
-
-    @v.row("vsra_vx", INT32, "{a}, {b}, {vl}")
-    def vsra(
-        a: Annotated[Lanes, v.of(INT32)], b: Word, vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a / 2^(b mod 32), rounded down."""
-        return each(_shift_right, a, repeat(b, v.lanes))
-
-    @v.row("vmulh_vv", INT32, "{a}, {b}, {vl}")
-    def vmulh(
-        a: Annotated[Lanes, v.of(INT32)], b: Annotated[Lanes, v.of(INT32)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return the high 32 bits of a * b."""
-        return each(high_product, a, b)
-
-    @v.row("vsmul_vv", INT32, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
-    def vsmul(
-        a: Annotated[Lanes, v.of(INT32)], b: Annotated[Lanes, v.of(INT32)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a b / 2^31 to nearest, halves up, saturated."""
-        return each(rounding_doubling_high_product, a, b)
+    v.lane_row("vadd_vv", add, INT32, INT32, INT32)
+    v.lane_row("vsra_vx", _shift_right, INT32, INT32, Word)
+    v.lane_row("vmulh_vv", high_product, INT32, INT32, INT32)
+    v.lane_row(
+        "vsmul_vv",
+        rounding_doubling_high_product,
+        INT32,
+        INT32,
+        INT32,
+        text=_ROUNDED_TEXT,
+    )
 
 
 def _narrow(v: _Vectors) -> None:
     """Add the instructions that make bytes of scaled sums."""
-
-    @v.row("vnclip_wv", INT16, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
-    def vnclip(
-        a: Annotated[Lanes, v.of(INT32)], b: Annotated[Lanes, v.of(UINT16)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT16)]:
-        """Return a / 2^(b mod 32) to nearest, halves up, saturated."""
-        return each(_narrowed, a, b)
-
-    @v.row("vsadd_vx", INT16, "{a}, (int16_t){b}, {vl}")
-    def vsadd(
-        a: Annotated[Lanes, v.of(INT16)], b: Int, vl: Word
-    ) -> Annotated[Lanes, v.of(INT16)]:
-        """Return the sum of a and the low half of b, saturated."""
-        return each(saturating_add, a, repeat(b.cast(INT16), v.lanes))
-
-    @v.row("vmax_vx", INT16, "{a}, (int16_t){b}, {vl}")
-    def vmax(
-        a: Annotated[Lanes, v.of(INT16)], b: Int, vl: Word
-    ) -> Annotated[Lanes, v.of(INT16)]:
-        """Return the larger of a and the low half of b."""
-        return each(maximum, a, repeat(b.cast(INT16), v.lanes))
-
-    @v.row("vmin_vx", INT16, "{a}, (int16_t){b}, {vl}")
-    def vmin(
-        a: Annotated[Lanes, v.of(INT16)], b: Int, vl: Word
-    ) -> Annotated[Lanes, v.of(INT16)]:
-        """Return the smaller of a and the low half of b."""
-        return each(minimum, a, repeat(b.cast(INT16), v.lanes))
-
-    @v.row("vnclip_wx", INT8, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
-    def vnclip_bytes(
-        a: Annotated[Lanes, v.of(INT16)], b: Word, vl: Word
-    ) -> Annotated[Lanes, v.of(INT8)]:
-        """Return a / 2^(b mod 16) to nearest, halves up, saturated."""
-        return each(_narrowed, a, repeat(b, v.lanes))
+    v.lane_row("vnclip_wv", _narrowed, INT16, INT32, UINT16, text=_ROUNDED_TEXT)
+    v.lane_row("vsadd_vx", saturating_add, INT16, INT16, Int, text="{a}, (int16_t){b}")
+    v.lane_row("vmax_vx", maximum, INT16, INT16, Int, text="{a}, (int16_t){b}")
+    v.lane_row("vmin_vx", minimum, INT16, INT16, Int, text="{a}, (int16_t){b}")
+    v.lane_row("vnclip_wx", _narrowed, INT8, INT16, Word, text=_ROUNDED_TEXT)
 
 
 def _multiply_accumulate(v: _Vectors) -> None:
     """Add the products of bytes with a number for all lanes."""
-
-    @v.row("vsext_vf2", INT16, "{a}, {vl}")
-    def vsext(
-        a: Annotated[Lanes, v.of(INT8)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT16)]:
-        """Return the bytes as halves."""
-        return cast(a, INT16)
+    v.lane_row("vsext_vf2", _as_half, INT16, INT8, text="{a}")
 
     @v.row("vwmacc_vx", INT32, "{d}, (int16_t){a}, {b}, {vl}")
     def vwmacc(
@@ -259,76 +256,28 @@ def _multiply_accumulate(v: _Vectors) -> None:
 
 def _tensor_sums(v: _Vectors) -> None:
     """Add what sums of two tensors need besides."""
-
-    @v.row("vsext_vf4", INT32, "{a}, {vl}")
-    def vsext(
-        a: Annotated[Lanes, v.of(INT8)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return the bytes as words."""
-        return cast(a, INT32)
-
-    @v.row("vsub_vv", INT32, "{a}, {b}, {vl}")
-    def vsub(
-        a: Annotated[Lanes, v.of(INT32)], b: Annotated[Lanes, v.of(INT32)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a - b modulo 2^32."""
-        return each(subtract, a, b)
-
-    @v.row("vsub_vx", INT32, "{a}, {b}, {vl}")
-    def vsub_number(
-        a: Annotated[Lanes, v.of(INT32)], b: Int, vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a - b modulo 2^32."""
-        return each(subtract, a, repeat(b, v.lanes))
-
-    @v.row("vsll_vx", INT32, "{a}, {b}, {vl}")
-    def vsll(
-        a: Annotated[Lanes, v.of(INT32)], b: Word, vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a * 2^(b mod 32) modulo 2^32."""
-        return each(_shift_left, a, repeat(b, v.lanes))
-
-    @v.row("vssra_vx", INT32, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
-    def vssra(
-        a: Annotated[Lanes, v.of(INT32)], b: Word, vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a / 2^(b mod 32) to nearest, halves up."""
-        return cast(each(_rounded, a, repeat(b, v.lanes)), INT32)
-
-    @v.row("vsmul_vx", INT32, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
-    def vsmul(
-        a: Annotated[Lanes, v.of(INT32)], b: Int, vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a b / 2^31 to nearest, halves up, saturated."""
-        return each(rounding_doubling_high_product, a, repeat(b, v.lanes))
-
-    @v.row("vnclip_wx", INT16, f"{{a}}, {{b}}, {_ROUNDED}, {{vl}}")
-    def vnclip(
-        a: Annotated[Lanes, v.of(INT32)], b: Word, vl: Word
-    ) -> Annotated[Lanes, v.of(INT16)]:
-        """Return a / 2^(b mod 32) to nearest, halves up, saturated."""
-        return each(_narrowed, a, repeat(b, v.lanes))
+    v.lane_row("vsext_vf4", _as_int, INT32, INT8, text="{a}")
+    v.lane_row("vsub_vv", subtract, INT32, INT32, INT32)
+    v.lane_row("vsub_vx", subtract, INT32, INT32, Int)
+    v.lane_row("vsll_vx", _shift_left, INT32, INT32, Word)
+    v.lane_row("vssra_vx", _rounded_to_int, INT32, INT32, Word, text=_ROUNDED_TEXT)
+    v.lane_row(
+        "vsmul_vx",
+        rounding_doubling_high_product,
+        INT32,
+        INT32,
+        Int,
+        text=_ROUNDED_TEXT,
+    )
+    v.lane_row("vnclip_wx", _narrowed, INT16, INT32, Word, text=_ROUNDED_TEXT)
 
 
 def _products_by_channel(v: _Vectors) -> None:
     """Add what products by channel need besides."""
-
-    @v.row("vwmacc_vv", INT32, "{d}, {a}, {b}, {vl}")
-    def vwmacc(
-        d: Annotated[Lanes, v.of(INT32)],
-        a: Annotated[Lanes, v.of(INT16)],
-        b: Annotated[Lanes, v.of(INT16)],
-        vl: Word,
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return d + a * b modulo 2^32."""
-        return each(add, d, products(a, b, INT32))
-
-    @v.row("vwadd_wv", INT32, "{a}, {b}, {vl}")
-    def vwadd(
-        a: Annotated[Lanes, v.of(INT32)], b: Annotated[Lanes, v.of(INT16)], vl: Word
-    ) -> Annotated[Lanes, v.of(INT32)]:
-        """Return a + b modulo 2^32."""
-        return each(add, a, cast(b, INT32))
+    v.lane_row(
+        "vwmacc_vv", _add_product, INT32, INT32, INT16, INT16, text="{d}, {a}, {b}"
+    )
+    v.lane_row("vwadd_wv", add, INT32, INT32, INT16)
 
 
 # ---- halves and bytes ----------------------------------------------------------------

@@ -3,20 +3,23 @@
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 """
 
+import operator
+from functools import partial
 from typing import Annotated
 
 from firmwright.base.dtypes import (
     INT8,
     INT16,
-    INT32,
-    INT64,
     UINT8,
     UINT16,
     UINT32,
-    UINT64,
 )
 from firmwright.ir.tir.builder import maximum, minimum
 from firmwright.kernels.isa.instruction import (
+    BINARY_INT,
+    BINARY_WORD,
+    UNARY_INT,
+    UNARY_WORD,
     AddressForm,
     Immediate,
     InstructionSet,
@@ -24,6 +27,7 @@ from firmwright.kernels.isa.instruction import (
     Lanes,
     Memory,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import (
     bit_or,
@@ -32,16 +36,36 @@ from firmwright.kernels.isa.lanes import (
     wrap_product,
     wrap_sum,
 )
+from firmwright.kernels.isa.operations import (
+    add_number,
+    add_wide_product,
+    and_number,
+    copy,
+    divide_or_zero,
+    load_row,
+    multiple_load_row,
+    multiple_store_row,
+    or_number,
+    read_all,
+    store_row,
+    subtract_number,
+    wide_difference,
+    wide_product,
+    wide_sum,
+    word_number,
+    write_all,
+    xor_number,
+)
 from firmwright.kernels.isa.words import (
     bit_not,
     bit_xor,
-    divide,
-    high_word,
-    join_words,
-    low_word,
 )
 
 THUMB2 = InstructionSet("thumb2", frozenset({"thumb2"}))
+_store = partial(store_row, THUMB2)
+_load_multiple = partial(multiple_load_row, THUMB2)
+_store_multiple = partial(multiple_store_row, THUMB2)
+_load = partial(load_row, THUMB2)
 
 _OFFSETS = range(-255, 4096)
 _ADVANCES = range(-255, 256)
@@ -92,215 +116,70 @@ def _modified_immediates() -> tuple[int, ...]:
     return tuple(sorted(values))
 
 
+TwoResults = tuple[Word, Word]
 Modified = Annotated[int, Immediate(_modified_immediates())]
 Half = Annotated[int, Immediate(range(1 << 16))]
 Twelve = Annotated[int, Immediate(range(1 << 12))]
 
+_WIDE_OPERANDS = signature(TwoResults, a0=Word, a1=Word, b0=Word, b1=Word)
+_INT_AND_NUMBER = signature(Int, a=Int, value=Twelve)
+_WORD_AND_MASK = signature(Word, a=Word, mask=Modified)
+
 
 # ---- Loads and stores ----------------------------------------------------------------
 
-
-@THUMB2.instruction("ldr {d}, {address}")
-def ldr(address: WordInMemory) -> Word:
-    """Return a word."""
-    return address[0]
-
-
-@THUMB2.instruction("ldr {d}, {address}")
-def ldr_indexed(address: IndexedWord) -> Word:
-    """Return a word."""
-    return address[0]
-
-
-@THUMB2.instruction("ldrd {d0}, {d1}, {address}")
-def ldrd(address: WordsInMemory) -> tuple[Word, Word]:
-    """Return two words; the address must be a multiple of four."""
-    return address[0], address[1]
-
-
-@THUMB2.instruction("ldrsb {d}, {address}")
-def ldrsb(address: ByteInMemory) -> Int:
-    """Return a byte, sign-extended."""
-    return address[0].cast(INT32)
-
-
-@THUMB2.instruction("ldrsb {d}, {address}")
-def ldrsb_indexed(address: IndexedByte) -> Int:
-    """Return a byte, sign-extended."""
-    return address[0].cast(INT32)
-
-
-@THUMB2.instruction("ldrb {d}, {address}")
-def ldrb(address: UnsignedByteInMemory) -> Word:
-    """Return a byte, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@THUMB2.instruction("ldrb {d}, {address}")
-def ldrb_indexed(address: IndexedUnsignedByte) -> Word:
-    """Return a byte, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@THUMB2.instruction("ldrsh {d}, {address}")
-def ldrsh(address: HalfInMemory) -> Int:
-    """Return a half word, sign-extended."""
-    return address[0].cast(INT32)
-
-
-@THUMB2.instruction("ldrsh {d}, {address}")
-def ldrsh_indexed(address: IndexedHalf) -> Int:
-    """Return a half word, sign-extended."""
-    return address[0].cast(INT32)
-
-
-@THUMB2.instruction("ldrh {d}, {address}")
-def ldrh(address: UnsignedHalfInMemory) -> Word:
-    """Return a half word, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@THUMB2.instruction("ldrh {d}, {address}")
-def ldrh_indexed(address: IndexedUnsignedHalf) -> Word:
-    """Return a half word, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@THUMB2.instruction("ldm {address}, {{{d0}, {d1}}}")
-def load_two(address: TwoWords) -> tuple[Word, Word]:
-    """Return two words; the address must be a multiple of four."""
-    return address[0], address[1]
-
-
-@THUMB2.instruction("ldm {address}, {{{d0}, {d1}, {d2}, {d3}}}")
-def load_four(address: FourWords) -> tuple[Word, Word, Word, Word]:
-    """Return four words; the address must be a multiple of four."""
-    return address[0], address[1], address[2], address[3]
-
-
-@THUMB2.instruction("ldm {address}, {{{d0}, {d1}, {d2}, {d3}, {d4}, {d5}, {d6}, {d7}}}")
-def load_eight(
-    address: EightWords,
-) -> tuple[Word, Word, Word, Word, Word, Word, Word, Word]:
-    """Return eight words; the address must be a multiple of four."""
-    a, b, c, d, e, f, g, h = address
-    return a, b, c, d, e, f, g, h
-
-
-@THUMB2.instruction("str {a}, {address}")
-def store_word(a: Word) -> WordInMemory:
-    """Write a word."""
-    return (a,)
-
-
-@THUMB2.instruction("str {a}, {address}")
-def store_word_indexed(a: Word) -> IndexedWord:
-    """Write a word."""
-    return (a,)
-
-
-@THUMB2.instruction("strh {a}, {address}")
-def store_half(a: Word) -> UnsignedHalfInMemory:
-    """Write the low half."""
-    return (a.cast(UINT16),)
-
-
-@THUMB2.instruction("strh {a}, {address}")
-def store_half_indexed(a: Word) -> IndexedUnsignedHalf:
-    """Write the low half."""
-    return (a.cast(UINT16),)
-
-
-@THUMB2.instruction("strb {a}, {address}")
-def store_byte(a: Word) -> UnsignedByteInMemory:
-    """Write the lowest byte."""
-    return (a.cast(UINT8),)
-
-
-@THUMB2.instruction("strb {a}, {address}")
-def store_byte_indexed(a: Word) -> IndexedUnsignedByte:
-    """Write the lowest byte."""
-    return (a.cast(UINT8),)
-
-
-@THUMB2.instruction("strd {a}, {b}, {address}")
-def store_pair(a: Word, b: Word) -> WordsInMemory:
-    """Write two words; the address must be a multiple of four."""
-    return (a, b)
-
-
-@THUMB2.instruction("stm {address}, {{{a}, {b}}}")
-def store_two(a: Word, b: Word) -> TwoWords:
-    """Write two words; the address must be a multiple of four."""
-    return (a, b)
-
-
-@THUMB2.instruction("stm {address}, {{{a}, {b}, {c}, {e}}}")
-def store_four(a: Word, b: Word, c: Word, e: Word) -> FourWords:
-    """Write four words; the address must be a multiple of four."""
-    return (a, b, c, e)
-
-
-@THUMB2.instruction("stm {address}, {{{a}, {b}, {c}, {e}, {f}, {g}, {h}, {i}}}")
-def store_eight(
-    a: Word, b: Word, c: Word, e: Word, f: Word, g: Word, h: Word, i: Word
-) -> EightWords:
-    """Write eight words; the address must be a multiple of four."""
-    return (a, b, c, e, f, g, h, i)
-
+ldr = _load("ldr", WordInMemory, Word)
+ldr_indexed = _load("ldr", IndexedWord, Word, "ldr_indexed")
+ldrd = THUMB2.row(
+    "ldrd {d0}, {d1}, {address}", signature(TwoResults, address=WordsInMemory), read_all
+)
+ldrsb = _load("ldrsb", ByteInMemory, Int)
+ldrsb_indexed = _load("ldrsb", IndexedByte, Int, "ldrsb_indexed")
+ldrb = _load("ldrb", UnsignedByteInMemory, Word)
+ldrb_indexed = _load("ldrb", IndexedUnsignedByte, Word, "ldrb_indexed")
+ldrsh = _load("ldrsh", HalfInMemory, Int)
+ldrsh_indexed = _load("ldrsh", IndexedHalf, Int, "ldrsh_indexed")
+ldrh = _load("ldrh", UnsignedHalfInMemory, Word)
+ldrh_indexed = _load("ldrh", IndexedUnsignedHalf, Word, "ldrh_indexed")
+load_two = _load_multiple("ldm", TwoWords, Word, "load_two")
+load_four = _load_multiple("ldm", FourWords, Word, "load_four")
+load_eight = _load_multiple("ldm", EightWords, Word, "load_eight")
+store_word = _store("str", Word, WordInMemory, "store_word")
+store_word_indexed = _store("str", Word, IndexedWord, "store_word_indexed")
+store_half = _store("strh", Word, UnsignedHalfInMemory, "store_half")
+store_half_indexed = _store("strh", Word, IndexedUnsignedHalf, "store_half_indexed")
+store_byte = _store("strb", Word, UnsignedByteInMemory, "store_byte")
+store_byte_indexed = _store("strb", Word, IndexedUnsignedByte, "store_byte_indexed")
+store_pair = THUMB2.row(
+    "strd {a}, {b}, {address}",
+    signature(WordsInMemory, a=Word, b=Word),
+    write_all,
+    "store_pair",
+)
+store_two = _store_multiple("stm", TwoWords, Word, "store_two")
+store_four = _store_multiple("stm", FourWords, Word, "store_four")
+store_eight = _store_multiple("stm", EightWords, Word, "store_eight")
 
 # ---- Moves and constants -------------------------------------------------------------
 
-
-@THUMB2.instruction("mov {d}, {a}")
-def mov(a: Int) -> Int:
-    """Return a copy."""
-    return a
-
-
-@THUMB2.instruction("mov {d}, #{value}")
-def mov_immediate(value: Modified) -> Word:
-    """Return a number."""
-    return constant(value, UINT32)
-
-
-@THUMB2.instruction("movw {d}, #{value}")
-def movw(value: Half) -> Word:
-    """Return a number of 16 bits."""
-    return constant(value, UINT32)
-
-
-@THUMB2.instruction("mvn {d}, {a}")
-def mvn(a: Word) -> Word:
-    """Return the inverted bits."""
-    return bit_not(a)
+mov = THUMB2.row("mov {d}, {a}", UNARY_INT, copy)
+mov_immediate = THUMB2.row(
+    "mov {d}, #{value}", signature(Word, value=Modified), word_number, "mov_immediate"
+)
+movw = THUMB2.row("movw {d}, #{value}", signature(Word, value=Half), word_number)
+mvn = THUMB2.row("mvn {d}, {a}", UNARY_WORD, bit_not)
 
 
 # ---- Sums ----------------------------------------------------------------------------
 
-
-@THUMB2.instruction("add {d}, {a}, {b}")
-def add(a: Int, b: Int) -> Int:
-    """Return a + b modulo 2^32."""
-    return wrap_sum(a, b)
-
-
-@THUMB2.instruction("add {d}, {a}, #{value}")
-def add_immediate(a: Int, value: Twelve) -> Int:
-    """Return a + value modulo 2^32."""
-    return wrap_sum(a, constant(value, INT32))
-
-
-@THUMB2.instruction("sub {d}, {a}, {b}")
-def sub(a: Int, b: Int) -> Int:
-    """Return a - b modulo 2^32."""
-    return wrap_difference(a, b)
-
-
-@THUMB2.instruction("sub {d}, {a}, #{value}")
-def sub_immediate(a: Int, value: Twelve) -> Int:
-    """Return a - value modulo 2^32."""
-    return wrap_difference(a, constant(value, INT32))
+add = THUMB2.row("add {d}, {a}, {b}", BINARY_INT, wrap_sum)
+add_immediate = THUMB2.row(
+    "add {d}, {a}, #{value}", _INT_AND_NUMBER, add_number, "add_immediate"
+)
+sub = THUMB2.row("sub {d}, {a}, {b}", BINARY_INT, wrap_difference)
+sub_immediate = THUMB2.row(
+    "sub {d}, {a}, #{value}", _INT_AND_NUMBER, subtract_number, "sub_immediate"
+)
 
 
 @THUMB2.instruction("rsb {d}, {a}, #{value}")
@@ -309,39 +188,36 @@ def rsb_immediate(a: Int, value: Modified) -> Int:
     return wrap_difference(constant(value, UINT32), a)
 
 
-@THUMB2.instruction("adds {d0}, {a0}, {b0}\n\tadc {d1}, {a1}, {b1}")
-def add_wide(a0: Word, a1: Word, b0: Word, b1: Word) -> tuple[Word, Word]:
-    """Return the sum of two numbers of 64 bits, each its low and its high word."""
-    total = join_words(a0, a1) + join_words(b0, b1)
-    return low_word(total), high_word(total)
+add_wide = THUMB2.row(
+    "adds {d0}, {a0}, {b0}\n\tadc {d1}, {a1}, {b1}",
+    _WIDE_OPERANDS,
+    wide_sum,
+    "add_wide",
+)
 
 
-@THUMB2.instruction("subs {d0}, {a0}, {b0}\n\tsbc {d1}, {a1}, {b1}")
-def sub_wide(a0: Word, a1: Word, b0: Word, b1: Word) -> tuple[Word, Word]:
-    """Return the difference of two numbers of 64 bits, each its low and high word."""
-    total = join_words(a0, a1) - join_words(b0, b1)
-    return low_word(total), high_word(total)
-
-
-@THUMB2.instruction("cmp {a}, {b}\n\tite ge\n\tmovge {d}, {a}\n\tmovlt {d}, {b}")
-def greater(a: Int, b: Int) -> Int:
-    """Return the greater of two signed numbers."""
-    return maximum(a, b)
-
-
-@THUMB2.instruction("cmp {a}, {b}\n\tite le\n\tmovle {d}, {a}\n\tmovgt {d}, {b}")
-def lesser(a: Int, b: Int) -> Int:
-    """Return the lesser of two signed numbers."""
-    return minimum(a, b)
-
+sub_wide = THUMB2.row(
+    "subs {d0}, {a0}, {b0}\n\tsbc {d1}, {a1}, {b1}",
+    _WIDE_OPERANDS,
+    wide_difference,
+    "sub_wide",
+)
+greater = THUMB2.row(
+    "cmp {a}, {b}\n\tite ge\n\tmovge {d}, {a}\n\tmovlt {d}, {b}",
+    BINARY_INT,
+    maximum,
+    "greater",
+)
+lesser = THUMB2.row(
+    "cmp {a}, {b}\n\tite le\n\tmovle {d}, {a}\n\tmovgt {d}, {b}",
+    BINARY_INT,
+    minimum,
+    "lesser",
+)
 
 # ---- Multiplications -----------------------------------------------------------------
 
-
-@THUMB2.instruction("mul {d}, {a}, {b}")
-def mul(a: Int, b: Int) -> Int:
-    """Return a * b modulo 2^32."""
-    return wrap_product(a, b)
+mul = THUMB2.row("mul {d}, {a}, {b}", BINARY_INT, wrap_product)
 
 
 @THUMB2.instruction("mla {d}, {a}, {b}, {acc}")
@@ -356,81 +232,39 @@ def mls(a: Int, b: Int, acc: Int) -> Int:
     return wrap_difference(acc, wrap_product(a, b))
 
 
-@THUMB2.instruction("smull {d0}, {d1}, {a}, {b}")
-def smull(a: Int, b: Int) -> tuple[Word, Word]:
-    """Return the low and the high word of a * b."""
-    product = a.cast(INT64) * b.cast(INT64)
-    return low_word(product), high_word(product)
-
-
-@THUMB2.instruction("umull {d0}, {d1}, {a}, {b}")
-def umull(a: Word, b: Word) -> tuple[Word, Word]:
-    """Return the low and the high word of a * b."""
-    product = a.cast(UINT64) * b.cast(UINT64)
-    return low_word(product), high_word(product)
-
-
-@THUMB2.instruction("smlal {d0}, {d1}, {a}, {b}")
-def smlal(d0: Word, d1: Word, a: Int, b: Int) -> tuple[Word, Word]:
-    """Add a * b to the number of the words d0 (low) and d1, modulo 2^64."""
-    product = a.cast(INT64) * b.cast(INT64)
-    total = join_words(d0, d1) + product.cast(UINT64)
-    return low_word(total), high_word(total)
-
-
-@THUMB2.instruction("umlal {d0}, {d1}, {a}, {b}")
-def umlal(d0: Word, d1: Word, a: Word, b: Word) -> tuple[Word, Word]:
-    """Add a * b to the number of the words d0 (low) and d1, modulo 2^64."""
-    total = join_words(d0, d1) + a.cast(UINT64) * b.cast(UINT64)
-    return low_word(total), high_word(total)
-
-
-@THUMB2.instruction("sdiv {d}, {a}, {b}")
-def sdiv(a: Int, b: Int) -> Int:
-    """Return a / b, truncated; 0 if b is 0."""
-    return divide(a, b, by_zero=0)
-
-
-@THUMB2.instruction("udiv {d}, {a}, {b}")
-def udiv(a: Word, b: Word) -> Word:
-    """Return a / b, truncated; 0 if b is 0."""
-    return divide(a, b, by_zero=0)
+smull = THUMB2.row(
+    "smull {d0}, {d1}, {a}, {b}", signature(TwoResults, a=Int, b=Int), wide_product
+)
+umull = THUMB2.row(
+    "umull {d0}, {d1}, {a}, {b}", signature(TwoResults, a=Word, b=Word), wide_product
+)
+smlal = THUMB2.row(
+    "smlal {d0}, {d1}, {a}, {b}",
+    signature(TwoResults, d0=Word, d1=Word, a=Int, b=Int),
+    add_wide_product,
+)
+umlal = THUMB2.row(
+    "umlal {d0}, {d1}, {a}, {b}",
+    signature(TwoResults, d0=Word, d1=Word, a=Word, b=Word),
+    add_wide_product,
+)
+sdiv = THUMB2.row("sdiv {d}, {a}, {b}", BINARY_INT, divide_or_zero)
+udiv = THUMB2.row("udiv {d}, {a}, {b}", BINARY_WORD, divide_or_zero)
 
 
 # ---- Bits ----------------------------------------------------------------------------
 
-
-@THUMB2.instruction("and {d}, {a}, {b}")
-def and_register(a: Word, b: Word) -> Word:
-    """Return the bits that are set in both."""
-    return a & b
-
-
-@THUMB2.instruction("and {d}, {a}, #{mask}")
-def and_immediate(a: Word, mask: Modified) -> Word:
-    """Return the bits of a that are set in `mask`."""
-    return a & constant(mask, UINT32)
-
-
-@THUMB2.instruction("orr {d}, {a}, {b}")
-def orr(a: Word, b: Word) -> Word:
-    """Return the bits that are set in either."""
-    return bit_or(a, b)
-
-
-@THUMB2.instruction("orr {d}, {a}, #{mask}")
-def orr_immediate(a: Word, mask: Modified) -> Word:
-    """Return the bits that are set in a or `mask`."""
-    return bit_or(a, constant(mask, UINT32))
-
-
-@THUMB2.instruction("eor {d}, {a}, {b}")
-def eor(a: Word, b: Word) -> Word:
-    """Return the bits that differ."""
-    return bit_xor(a, b)
-
-
-@THUMB2.instruction("eor {d}, {a}, #{mask}")
-def eor_immediate(a: Word, mask: Modified) -> Word:
-    """Return a with the bits of `mask` inverted."""
-    return bit_xor(a, mask)
+and_register = THUMB2.row(
+    "and {d}, {a}, {b}", BINARY_WORD, operator.and_, "and_register"
+)
+and_immediate = THUMB2.row(
+    "and {d}, {a}, #{mask}", _WORD_AND_MASK, and_number, "and_immediate"
+)
+orr = THUMB2.row("orr {d}, {a}, {b}", BINARY_WORD, bit_or)
+orr_immediate = THUMB2.row(
+    "orr {d}, {a}, #{mask}", _WORD_AND_MASK, or_number, "orr_immediate"
+)
+eor = THUMB2.row("eor {d}, {a}, {b}", BINARY_WORD, bit_xor)
+eor_immediate = THUMB2.row(
+    "eor {d}, {a}, #{mask}", _WORD_AND_MASK, xor_number, "eor_immediate"
+)

@@ -5,9 +5,17 @@ Semantics: instruction descriptions of the Armv7-M architecture reference manual
 
 from typing import Annotated
 
-from firmwright.base.dtypes import INT8, INT16, UINT8, UINT16, UINT32
+from firmwright.base.dtypes import UINT32
 from firmwright.ir.tir.builder import select
-from firmwright.kernels.isa.instruction import Immediate, InstructionSet, Int, Word
+from firmwright.kernels.isa.instruction import (
+    BINARY_WORD,
+    UNARY_WORD,
+    Immediate,
+    InstructionSet,
+    Int,
+    Word,
+    signature,
+)
 from firmwright.kernels.isa.lanes import (
     bit_or,
     constant,
@@ -15,6 +23,16 @@ from firmwright.kernels.isa.lanes import (
     shift_right,
     wrap_difference,
     wrap_sum,
+)
+from firmwright.kernels.isa.operations import (
+    bit_clear,
+    shift_left_by_byte,
+    shift_right_by_byte,
+    shifted,
+    sign_extend_byte,
+    sign_extend_half,
+    zero_extend_byte,
+    zero_extend_half,
 )
 from firmwright.kernels.isa.thumb2 import THUMB2, Half, Modified
 from firmwright.kernels.isa.words import (
@@ -27,10 +45,7 @@ from firmwright.kernels.isa.words import (
     reverse_bytes,
     rotate_right,
     saturate_to_bits,
-    shift_by_register,
-    sign_extend,
     signed_bit_field,
-    zero_extend,
 )
 
 THUMB2_BITS = InstructionSet("thumb2_bits", frozenset({"thumb2"}), THUMB2)
@@ -40,38 +55,43 @@ RightShift = Annotated[int, Immediate(range(1, 32))]
 SignedBits = Annotated[int, Immediate(range(1, 33))]
 UnsignedBits = Annotated[int, Immediate(range(32))]
 
+_SHIFTED_WORD = signature(Word, a=Word, n=RightShift)
+_INT_AND_SHIFTED = signature(Int, a=Int, b=Word, n=LeftShift)
+_EXTENDED = signature(Int, a=Word)
+
 
 # ---- Shifted operands ----------------------------------------------------------------
 
-
-@THUMB2_BITS.instruction("add {d}, {a}, {b}, lsl #{n}")
-def add_lsl(a: Int, b: Word, n: LeftShift) -> Int:
-    """Return a + (b << n) modulo 2^32."""
-    return wrap_sum(a, shift_left(b, n))
-
-
-@THUMB2_BITS.instruction("add {d}, {a}, {b}, lsr #{n}")
-def add_lsr(a: Int, b: Word, n: RightShift) -> Int:
-    """Return a + (b >> n) modulo 2^32, with an unsigned shift."""
-    return wrap_sum(a, shift_right(b, n))
-
-
-@THUMB2_BITS.instruction("add {d}, {a}, {b}, asr #{n}")
-def add_asr(a: Int, b: Int, n: RightShift) -> Int:
-    """Return a + (b >> n) modulo 2^32."""
-    return wrap_sum(a, shift_right(b, n))
-
-
-@THUMB2_BITS.instruction("sub {d}, {a}, {b}, lsl #{n}")
-def sub_lsl(a: Int, b: Word, n: LeftShift) -> Int:
-    """Return a - (b << n) modulo 2^32."""
-    return wrap_difference(a, shift_left(b, n))
-
-
-@THUMB2_BITS.instruction("sub {d}, {a}, {b}, asr #{n}")
-def sub_asr(a: Int, b: Int, n: RightShift) -> Int:
-    """Return a - (b >> n) modulo 2^32."""
-    return wrap_difference(a, shift_right(b, n))
+add_lsl = THUMB2_BITS.row(
+    "add {d}, {a}, {b}, lsl #{n}",
+    _INT_AND_SHIFTED,
+    shifted(wrap_sum, shift_left),
+    "add_lsl",
+)
+add_lsr = THUMB2_BITS.row(
+    "add {d}, {a}, {b}, lsr #{n}",
+    signature(Int, a=Int, b=Word, n=RightShift),
+    shifted(wrap_sum, shift_right),
+    "add_lsr",
+)
+add_asr = THUMB2_BITS.row(
+    "add {d}, {a}, {b}, asr #{n}",
+    signature(Int, a=Int, b=Int, n=RightShift),
+    shifted(wrap_sum, shift_right),
+    "add_asr",
+)
+sub_lsl = THUMB2_BITS.row(
+    "sub {d}, {a}, {b}, lsl #{n}",
+    _INT_AND_SHIFTED,
+    shifted(wrap_difference, shift_left),
+    "sub_lsl",
+)
+sub_asr = THUMB2_BITS.row(
+    "sub {d}, {a}, {b}, asr #{n}",
+    signature(Int, a=Int, b=Int, n=RightShift),
+    shifted(wrap_difference, shift_right),
+    "sub_asr",
+)
 
 
 @THUMB2_BITS.instruction("rsb {d}, {a}, {b}, lsl #{n}")
@@ -86,16 +106,18 @@ def bic_asr(a: Word, b: Int, n: RightShift) -> Word:
     return a & bit_not(shift_right(b, n).cast(UINT32))
 
 
-@THUMB2_BITS.instruction("orr {d}, {a}, {b}, lsl #{n}")
-def orr_lsl(a: Word, b: Word, n: LeftShift) -> Word:
-    """Return the bits that are set in a or b << n."""
-    return bit_or(a, shift_left(b, n))
-
-
-@THUMB2_BITS.instruction("orr {d}, {a}, {b}, lsr #{n}")
-def orr_lsr(a: Word, b: Word, n: RightShift) -> Word:
-    """Return the bits that are set in a or b >> n."""
-    return bit_or(a, shift_right(b, n))
+orr_lsl = THUMB2_BITS.row(
+    "orr {d}, {a}, {b}, lsl #{n}",
+    signature(Word, a=Word, b=Word, n=LeftShift),
+    shifted(bit_or, shift_left),
+    "orr_lsl",
+)
+orr_lsr = THUMB2_BITS.row(
+    "orr {d}, {a}, {b}, lsr #{n}",
+    signature(Word, a=Word, b=Word, n=RightShift),
+    shifted(bit_or, shift_right),
+    "orr_lsr",
+)
 
 
 @THUMB2_BITS.instruction("eor {d}, {a}, {b}, asr #{n}")
@@ -113,10 +135,7 @@ def movt(d: Word, value: Half) -> Word:
     return insert_bits(d, constant(value, UINT32), 16, 16)
 
 
-@THUMB2_BITS.instruction("bic {d}, {a}, {b}")
-def bic(a: Word, b: Word) -> Word:
-    """Return the bits of a that are not set in b."""
-    return a & bit_not(b)
+bic = THUMB2_BITS.row("bic {d}, {a}, {b}", BINARY_WORD, bit_clear)
 
 
 @THUMB2_BITS.instruction("bic {d}, {a}, #{mask}")
@@ -125,67 +144,36 @@ def bic_immediate(a: Word, mask: Modified) -> Word:
     return a & constant(mask ^ 0xFFFFFFFF, UINT32)
 
 
-@THUMB2_BITS.instruction("clz {d}, {a}")
-def clz(a: Word) -> Word:
-    """Return the number of leading zeros."""
-    return leading_zeros(a)
-
-
-@THUMB2_BITS.instruction("rbit {d}, {a}")
-def rbit(a: Word) -> Word:
-    """Return the bits in reverse order."""
-    return reverse_bits(a)
-
-
-@THUMB2_BITS.instruction("rev {d}, {a}")
-def rev(a: Word) -> Word:
-    """Return the bytes in reverse order."""
-    return reverse_bytes(a)
+clz = THUMB2_BITS.row("clz {d}, {a}", UNARY_WORD, leading_zeros)
+rbit = THUMB2_BITS.row("rbit {d}, {a}", UNARY_WORD, reverse_bits)
+rev = THUMB2_BITS.row("rev {d}, {a}", UNARY_WORD, reverse_bytes)
 
 
 # ---- Shifts --------------------------------------------------------------------------
 
-
-@THUMB2_BITS.instruction("lsl {d}, {a}, #{n}")
-def lsl_immediate(a: Word, n: LeftShift) -> Word:
-    """Return a << n."""
-    return shift_left(a, n)
-
-
-@THUMB2_BITS.instruction("lsr {d}, {a}, #{n}")
-def lsr_immediate(a: Word, n: RightShift) -> Word:
-    """Return a >> n, unsigned."""
-    return shift_right(a, n)
-
-
-@THUMB2_BITS.instruction("asr {d}, {a}, #{n}")
-def asr_immediate(a: Int, n: RightShift) -> Int:
-    """Return a >> n."""
-    return shift_right(a, n)
-
-
-@THUMB2_BITS.instruction("ror {d}, {a}, #{n}")
-def ror_immediate(a: Word, n: RightShift) -> Word:
-    """Return a rotated right by n bits."""
-    return rotate_right(a, n)
-
-
-@THUMB2_BITS.instruction("lsl {d}, {a}, {b}")
-def lsl(a: Word, b: Word) -> Word:
-    """Return a << n for the lowest byte n of b; 0 from 32 bits on."""
-    return shift_by_register("shl", a, b)
-
-
-@THUMB2_BITS.instruction("lsr {d}, {a}, {b}")
-def lsr(a: Word, b: Word) -> Word:
-    """Return a >> n, unsigned, for the lowest byte n of b; 0 from 32 bits on."""
-    return shift_by_register("shr", a, b)
-
-
-@THUMB2_BITS.instruction("asr {d}, {a}, {b}")
-def asr(a: Int, b: Word) -> Int:
-    """Return a >> n for the lowest byte n of b; the sign from 32 bits on."""
-    return shift_by_register("shr", a, b)
+lsl_immediate = THUMB2_BITS.row(
+    "lsl {d}, {a}, #{n}",
+    signature(Word, a=Word, n=LeftShift),
+    shift_left,
+    "lsl_immediate",
+)
+lsr_immediate = THUMB2_BITS.row(
+    "lsr {d}, {a}, #{n}", _SHIFTED_WORD, shift_right, "lsr_immediate"
+)
+asr_immediate = THUMB2_BITS.row(
+    "asr {d}, {a}, #{n}",
+    signature(Int, a=Int, n=RightShift),
+    shift_right,
+    "asr_immediate",
+)
+ror_immediate = THUMB2_BITS.row(
+    "ror {d}, {a}, #{n}", _SHIFTED_WORD, rotate_right, "ror_immediate"
+)
+lsl = THUMB2_BITS.row("lsl {d}, {a}, {b}", BINARY_WORD, shift_left_by_byte)
+lsr = THUMB2_BITS.row("lsr {d}, {a}, {b}", BINARY_WORD, shift_right_by_byte)
+asr = THUMB2_BITS.row(
+    "asr {d}, {a}, {b}", signature(Int, a=Int, b=Word), shift_right_by_byte
+)
 
 
 @THUMB2_BITS.instruction("lsrs {d}, {a}, #{n}\n\tit cs\n\tlslcs {d}, {d}, #{m}")
@@ -258,28 +246,10 @@ def bfi_significand(d: Word, a: Word) -> Word:
     return insert_bits(d, a, 0, 23)
 
 
-@THUMB2_BITS.instruction("sxtb {d}, {a}")
-def sxtb(a: Word) -> Int:
-    """Return the lowest byte, sign-extended."""
-    return sign_extend(a, INT8)
-
-
-@THUMB2_BITS.instruction("sxth {d}, {a}")
-def sxth(a: Word) -> Int:
-    """Return the low half, sign-extended."""
-    return sign_extend(a, INT16)
-
-
-@THUMB2_BITS.instruction("uxtb {d}, {a}")
-def uxtb(a: Word) -> Word:
-    """Return the lowest byte, zero-extended."""
-    return zero_extend(a, UINT8)
-
-
-@THUMB2_BITS.instruction("uxth {d}, {a}")
-def uxth(a: Word) -> Word:
-    """Return the low half, zero-extended."""
-    return zero_extend(a, UINT16)
+sxtb = THUMB2_BITS.row("sxtb {d}, {a}", _EXTENDED, sign_extend_byte)
+sxth = THUMB2_BITS.row("sxth {d}, {a}", _EXTENDED, sign_extend_half)
+uxtb = THUMB2_BITS.row("uxtb {d}, {a}", UNARY_WORD, zero_extend_byte)
+uxth = THUMB2_BITS.row("uxth {d}, {a}", UNARY_WORD, zero_extend_half)
 
 
 @THUMB2_BITS.instruction("ssat {d}, #{bits}, {a}")

@@ -1,5 +1,6 @@
 """Lanes of vectors, and rounding arithmetic of one lane, for instruction semantics."""
 
+import operator
 from collections.abc import Callable
 from functools import reduce
 
@@ -129,9 +130,13 @@ def wrapping(
     return compute
 
 
-add: Callable[[ArithExpr, ArithExpr], ArithExpr] = wrapping(lambda a, b: a + b)
-subtract: Callable[[ArithExpr, ArithExpr], ArithExpr] = wrapping(lambda a, b: a - b)
-multiply: Callable[[ArithExpr, ArithExpr], ArithExpr] = wrapping(lambda a, b: a * b)
+add: Callable[[ArithExpr, ArithExpr], ArithExpr] = wrapping(operator.add)
+subtract: Callable[[ArithExpr, ArithExpr], ArithExpr] = wrapping(operator.sub)
+multiply: Callable[[ArithExpr, ArithExpr], ArithExpr] = wrapping(operator.mul)
+
+
+def multiply_add(total: ArithExpr, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return add(total, multiply(a, b))
 
 
 def saturating_add(a: ArithExpr, b: ArithExpr) -> ArithExpr:

@@ -7,6 +7,7 @@ row: TIR cannot state a sum of an exact product.
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 """
 
+import operator
 from typing import Annotated
 
 from firmwright.base.dtypes import FLOAT32, INT32, DType
@@ -21,6 +22,7 @@ from firmwright.kernels.isa.instruction import (
     Memory,
     RegisterClass,
     RegisterPlace,
+    signature,
 )
 from firmwright.kernels.isa.thumb2 import THUMB2
 from firmwright.kernels.isa.vectors import float_to_int, nearest_even
@@ -31,6 +33,7 @@ MOST_IN_GROUP = 16
 """Registers of the longest multiple load that micro-kernels use."""
 IntInFloat = Annotated[ArithExpr, RegisterPlace(RegisterClass.FLOAT, INT32)]
 """An integer in a register of the FPU."""
+BINARY_FLOAT = signature(Float, a=Float, b=Float)
 
 
 def _memory(count: int, dtype: DType = FLOAT32) -> Memory:
@@ -42,34 +45,16 @@ def _group(count: int, dtype: DType = FLOAT32) -> RegisterPlace:
     return RegisterPlace(RegisterClass.FLOAT, dtype, count)
 
 
-@VFP.instruction("vadd.f32 {d}, {a}, {b}")
-def vadd_f32(a: Float, b: Float) -> Float:
-    """Return a + b."""
-    return a + b
-
-
-@VFP.instruction("vsub.f32 {d}, {a}, {b}")
-def vsub_f32(a: Float, b: Float) -> Float:
-    """Return a - b."""
-    return a - b
-
-
-@VFP.instruction("vmul.f32 {d}, {a}, {b}")
-def vmul_f32(a: Float, b: Float) -> Float:
-    """Return a * b."""
-    return a * b
+vadd_f32 = VFP.row("vadd.f32 {d}, {a}, {b}", BINARY_FLOAT, operator.add)
+vsub_f32 = VFP.row("vsub.f32 {d}, {a}, {b}", BINARY_FLOAT, operator.sub)
+vmul_f32 = VFP.row("vmul.f32 {d}, {a}, {b}", BINARY_FLOAT, operator.mul)
+vdiv_f32 = VFP.row("vdiv.f32 {d}, {a}, {b}", BINARY_FLOAT, operator.truediv)
 
 
 @VFP.instruction("vmla.f32 {d}, {a}, {b}")
 def vmla_f32(d: Float, a: Float, b: Float) -> Float:
     """Return d + a * b, rounded after the product and after the sum."""
     return d + a * b
-
-
-@VFP.instruction("vdiv.f32 {d}, {a}, {b}")
-def vdiv_f32(a: Float, b: Float) -> Float:
-    """Return a / b."""
-    return a / b
 
 
 @VFP.instruction("vsqrt.f32 {d}, {a}")

@@ -7,11 +7,17 @@ register take their amount from the register SAR, so they are two instructions.
 Semantics: Xtensa Instruction Set Architecture Reference Manual, chapter 6.
 """
 
+import operator
+from functools import partial
 from typing import Annotated
 
 from firmwright.base.dtypes import INT16, INT32, UINT8, UINT16, UINT32
 from firmwright.ir.tir.builder import select
 from firmwright.kernels.isa.instruction import (
+    BINARY_INT,
+    BINARY_WORD,
+    UNARY_INT,
+    UNARY_WORD,
     AddressForm,
     Immediate,
     InstructionSet,
@@ -19,6 +25,7 @@ from firmwright.kernels.isa.instruction import (
     Lanes,
     Memory,
     Word,
+    signature,
 )
 from firmwright.kernels.isa.lanes import (
     bit_or,
@@ -30,15 +37,26 @@ from firmwright.kernels.isa.lanes import (
     wrap_product,
     wrap_sum,
 )
+from firmwright.kernels.isa.operations import (
+    add_number,
+    copy,
+    int_number,
+    load_row,
+    negative,
+    shift_left_by_five_bits,
+    shift_right_by_five_bits,
+    store_row,
+)
 from firmwright.kernels.isa.words import (
     bit_field,
     bit_xor,
     leading_zeros,
-    low_five_bits,
     unsigned_low,
 )
 
 XTENSA = InstructionSet("xtensa", frozenset({"xtensa"}))
+_store = partial(store_row, XTENSA)
+_load = partial(load_row, XTENSA)
 
 _FORM = AddressForm.COMMA
 WordInMemory = Annotated[Lanes, Memory(UINT32, 1, range(0, 1024, 4), form=_FORM)]
@@ -58,92 +76,28 @@ Scale = Annotated[int, Immediate((2, 4, 8))]
 
 # ---- Loads and stores ----------------------------------------------------------------
 
-
-@XTENSA.instruction("l32i {d}, {address}")
-def l32i(address: WordInMemory) -> Word:
-    """Return a word; the address must be a multiple of four."""
-    return address[0]
-
-
-@XTENSA.instruction("l16si {d}, {address}")
-def l16si(address: HalfInMemory) -> Int:
-    """Return a half word, sign-extended; its address is even."""
-    return address[0].cast(INT32)
-
-
-@XTENSA.instruction("l16ui {d}, {address}")
-def l16ui(address: UnsignedHalfInMemory) -> Word:
-    """Return a half word, zero-extended; its address is even."""
-    return address[0].cast(UINT32)
-
-
-@XTENSA.instruction("l8ui {d}, {address}")
-def l8ui(address: ByteInMemory) -> Word:
-    """Return a byte, zero-extended."""
-    return address[0].cast(UINT32)
-
-
-@XTENSA.instruction("s32i {a}, {address}")
-def s32i(a: Word) -> WordInMemory:
-    """Write a word; the address must be a multiple of four."""
-    return (a,)
-
-
-@XTENSA.instruction("s16i {a}, {address}")
-def s16i(a: Word) -> UnsignedHalfInMemory:
-    """Write the low half; the address is even."""
-    return (a.cast(UINT16),)
-
-
-@XTENSA.instruction("s8i {a}, {address}")
-def s8i(a: Word) -> ByteInMemory:
-    """Write the lowest byte."""
-    return (a.cast(UINT8),)
+l32i = _load("l32i", WordInMemory, Word)
+l16si = _load("l16si", HalfInMemory, Int)
+l16ui = _load("l16ui", UnsignedHalfInMemory, Word)
+l8ui = _load("l8ui", ByteInMemory, Word)
+s32i = _store("s32i", Word, WordInMemory)
+s16i = _store("s16i", Word, UnsignedHalfInMemory)
+s8i = _store("s8i", Word, ByteInMemory)
 
 
 # ---- Moves, sums and products --------------------------------------------------------
 
-
-@XTENSA.instruction("mov {d}, {a}")
-def mov(a: Int) -> Int:
-    """Return a copy."""
-    return a
-
-
-@XTENSA.instruction("movi {d}, {value}")
-def movi(value: Twelve) -> Int:
-    """Return a number of 12 bits."""
-    return constant(value, INT32)
-
-
-@XTENSA.instruction("add {d}, {a}, {b}")
-def add(a: Int, b: Int) -> Int:
-    """Return a + b modulo 2^32."""
-    return wrap_sum(a, b)
-
-
-@XTENSA.instruction("addi {d}, {a}, {value}")
-def addi(a: Int, value: Eight) -> Int:
-    """Return a + value modulo 2^32."""
-    return wrap_sum(a, constant(value, INT32))
-
-
-@XTENSA.instruction("addmi {d}, {a}, {value}")
-def addmi(a: Int, value: Multiple) -> Int:
-    """Return a + value modulo 2^32, for a multiple of 256."""
-    return wrap_sum(a, constant(value, INT32))
-
-
-@XTENSA.instruction("sub {d}, {a}, {b}")
-def sub(a: Int, b: Int) -> Int:
-    """Return a - b modulo 2^32."""
-    return wrap_difference(a, b)
-
-
-@XTENSA.instruction("neg {d}, {a}")
-def neg(a: Int) -> Int:
-    """Return -a modulo 2^32."""
-    return wrap_difference(constant(0, INT32), a)
+mov = XTENSA.row("mov {d}, {a}", UNARY_INT, copy)
+movi = XTENSA.row("movi {d}, {value}", signature(Int, value=Twelve), int_number)
+add = XTENSA.row("add {d}, {a}, {b}", BINARY_INT, wrap_sum)
+addi = XTENSA.row(
+    "addi {d}, {a}, {value}", signature(Int, a=Int, value=Eight), add_number
+)
+addmi = XTENSA.row(
+    "addmi {d}, {a}, {value}", signature(Int, a=Int, value=Multiple), add_number
+)
+sub = XTENSA.row("sub {d}, {a}, {b}", BINARY_INT, wrap_difference)
+neg = XTENSA.row("neg {d}, {a}", UNARY_INT, negative)
 
 
 @XTENSA.instruction("abs {d}, {a}")
@@ -152,10 +106,7 @@ def absolute(a: Int) -> Int:
     return select(a < 0, wrap_difference(constant(0, INT32), a), a)
 
 
-@XTENSA.instruction("mull {d}, {a}, {b}")
-def mull(a: Int, b: Int) -> Int:
-    """Return a * b modulo 2^32."""
-    return wrap_product(a, b)
+mull = XTENSA.row("mull {d}, {a}, {b}", BINARY_INT, wrap_product)
 
 
 @XTENSA.instruction("mul16s {d}, {a}, {b}")
@@ -184,41 +135,18 @@ def subx(a: Word, b: Word, scale: Scale) -> Word:
 
 # ---- Bits and shifts -----------------------------------------------------------------
 
-
-@XTENSA.instruction("and {d}, {a}, {b}")
-def and_register(a: Word, b: Word) -> Word:
-    """Return the bits that are set in both."""
-    return a & b
-
-
-@XTENSA.instruction("or {d}, {a}, {b}")
-def or_register(a: Word, b: Word) -> Word:
-    """Return the bits that are set in either."""
-    return bit_or(a, b)
-
-
-@XTENSA.instruction("xor {d}, {a}, {b}")
-def xor_register(a: Word, b: Word) -> Word:
-    """Return the bits that differ."""
-    return bit_xor(a, b)
-
-
-@XTENSA.instruction("slli {d}, {a}, {n}")
-def slli(a: Word, n: LeftShift) -> Word:
-    """Return a << n."""
-    return shift_left(a, n)
-
-
-@XTENSA.instruction("srli {d}, {a}, {n}")
-def srli(a: Word, n: LogicalShift) -> Word:
-    """Return a >> n, unsigned; `extui` shifts further."""
-    return shift_right(a, n)
-
-
-@XTENSA.instruction("srai {d}, {a}, {n}")
-def srai(a: Int, n: Shift) -> Int:
-    """Return a >> n."""
-    return shift_right(a, n)
+and_register = XTENSA.row(
+    "and {d}, {a}, {b}", BINARY_WORD, operator.and_, "and_register"
+)
+or_register = XTENSA.row("or {d}, {a}, {b}", BINARY_WORD, bit_or, "or_register")
+xor_register = XTENSA.row("xor {d}, {a}, {b}", BINARY_WORD, bit_xor, "xor_register")
+slli = XTENSA.row(
+    "slli {d}, {a}, {n}", signature(Word, a=Word, n=LeftShift), shift_left
+)
+srli = XTENSA.row(
+    "srli {d}, {a}, {n}", signature(Word, a=Word, n=LogicalShift), shift_right
+)
+srai = XTENSA.row("srai {d}, {a}, {n}", signature(Int, a=Int, n=Shift), shift_right)
 
 
 @XTENSA.instruction("extui {d}, {a}, {n}, 16")
@@ -233,28 +161,12 @@ def extui_byte(a: Word, n: ByteShift) -> Word:
     return bit_field(a, n, 8)
 
 
-@XTENSA.instruction("ssl {b}\n\tsll {d}, {a}")
-def sll(a: Word, b: Word) -> Word:
-    """Return a << n for the five low bits n of b."""
-    return a << low_five_bits(b)
-
-
-@XTENSA.instruction("ssr {b}\n\tsrl {d}, {a}")
-def srl(a: Word, b: Word) -> Word:
-    """Return a >> n, unsigned, for the five low bits n of b."""
-    return a >> low_five_bits(b)
-
-
-@XTENSA.instruction("ssr {b}\n\tsra {d}, {a}")
-def sra(a: Int, b: Int) -> Int:
-    """Return a >> n for the five low bits n of b."""
-    return a >> low_five_bits(b)
-
-
-@XTENSA.instruction("nsau {d}, {a}")
-def nsau(a: Word) -> Word:
-    """Return the leading zeros, 32 of zero."""
-    return leading_zeros(a)
+sll = XTENSA.row("ssl {b}\n\tsll {d}, {a}", BINARY_WORD, shift_left_by_five_bits, "sll")
+srl = XTENSA.row(
+    "ssr {b}\n\tsrl {d}, {a}", BINARY_WORD, shift_right_by_five_bits, "srl"
+)
+sra = XTENSA.row("ssr {b}\n\tsra {d}, {a}", BINARY_INT, shift_right_by_five_bits, "sra")
+nsau = XTENSA.row("nsau {d}, {a}", UNARY_WORD, leading_zeros)
 
 
 # ---- Conditional moves ---------------------------------------------------------------
