@@ -8,13 +8,23 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import NotSupportedError, UnsupportedError
+from firmwright.choose.streaming_candidates import SegmentBuilder, SegmentCandidates
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.lower.lowering import LoweredCall, Lowering
+from firmwright.ir.settings import Objective
+from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
+from firmwright.lower.kernel_memo import KernelMemo, KernelRequest
+from firmwright.lower.lowered_call import LoweredCall
+from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.ops.schedule import (
+    NO_CONFIG,
+    LoweringCandidate,
+    Schedule,
+    ScheduleConfig,
+)
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
@@ -111,3 +121,58 @@ def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
         if lowered.call.op == "conv2d"
     ]
     assert offered[:2] == [False, True]
+
+
+class CountingMemo(KernelMemo):
+    """A memo that counts the kernels that had to be built."""
+
+    added = 0
+
+    def add(self, request: KernelRequest, candidate: LoweringCandidate) -> None:
+        object.__setattr__(self, "added", self.added + 1)
+        super().add(request, candidate)
+
+
+def _lowering_with(module: IRModule, kernels: KernelMemo) -> Lowering:
+    lowering = Lowering(module, op_table(), SCHEDULES, INTRINSICS, target_features)
+    return replace(lowering, kernels=kernels)
+
+
+def test_lowerings_with_one_memo_build_a_kernel_once(digits: IRModule) -> None:
+    kernels = CountingMemo()
+    once = _lowering_with(digits, kernels).calls()
+    built = kernels.added
+    budget = digits.with_objective(Objective(ram_bytes=2048))
+    again = _lowering_with(budget, kernels).calls()
+    assert built > len(once)
+    for one, other in zip(once, again, strict=True):
+        names = {id(item.function) for item in other.candidates}
+        assert names >= {id(item.function) for item in one.candidates}
+    other_core = {"cpu": parse_target("cortex-m -mcpu=cortex-m3")}
+    before = kernels.added
+    _lowering_with(replace(digits, targets=other_core), kernels).calls()
+    assert kernels.added > before
+
+
+def test_kernels_of_other_weights_are_not_taken_from_the_memo(
+    digits: IRModule,
+) -> None:
+    kernels = CountingMemo()
+    _lowering_with(digits, kernels).calls()
+    before = kernels.added
+    _lowering_with(with_stand_ins(digits, StandIn.FULL_RANGE), kernels).calls()
+    assert kernels.added > before
+
+
+def test_the_memory_of_a_segment_is_known_before_its_kernels_are_built(
+    digits: IRModule,
+) -> None:
+    kernels = CountingMemo()
+    lowering = _lowering_with(digits, kernels)
+    builder = SegmentBuilder(lowering.entry, lowering.rows)
+    whole = SegmentCandidates(digits, lowering.entry, builder, bytes_max=100)
+    assert whole.regions(set(range(3))) == []
+    assert kernels.added == 0
+    segments = replace(whole, bytes_max=None).regions(set(range(3)))
+    assert segments
+    assert kernels.added > 0

@@ -127,8 +127,8 @@ class ProgramSearch:
 
     `ordered` lists each call's candidates by ascending `cost_of`, which is time, or
     time blended with flash. With `streamed_percent`, each segment contains a call that
-    needs more than that share of the highest need, and takes no more flash than the
-    first candidates of its calls.
+    needs more than that share of the highest need, needs less than the highest itself,
+    and takes no more flash than the first candidates of its calls.
     """
 
     module: IRModule
@@ -220,9 +220,12 @@ class ProgramSearch:
         if self.module.io.stream_input_rows:
             return self._fed_regions(singles)
         streamed = self._streamed_calls(singles)
-        return [*singles, *self._segment_candidates().regions(streamed)]
+        bytes_max: int | None = None
+        if self.streamed_percent is not None:
+            bytes_max = _highest_need(singles) - 1
+        return [*singles, *self._segment_candidates(bytes_max).regions(streamed)]
 
-    def _segment_candidates(self) -> SegmentCandidates:
+    def _segment_candidates(self, bytes_max: int | None = None) -> SegmentCandidates:
         image_bytes: list[int] = []
         if self.streamed_percent is not None:
             for _, candidates in self.ordered:
@@ -230,14 +233,14 @@ class ProgramSearch:
                 image_bytes.append(candidates[0].image_bytes if candidates else 0)
         entry = self.module.entry_graph
         builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
-        return SegmentCandidates(self.module, entry, builder, image_bytes)
+        return SegmentCandidates(self.module, entry, builder, image_bytes, bytes_max)
 
     def _streamed_calls(self, singles: Sequence[ProgramRegion]) -> set[int]:
         """Return the calls of which each segment must contain one.
 
         Without `streamed_percent`, these are all, unless no call needs memory.
         """
-        peak_bytes = max((region.peak_bytes for region in singles), default=0)
+        peak_bytes = _highest_need(singles)
         if self.streamed_percent is None:
             return {region.first for region in singles} if peak_bytes else set()
         limit = self.streamed_percent * peak_bytes
@@ -342,6 +345,10 @@ class ProgramSearch:
             segments=tuple((segment.first, segment.end) for segment in segments),
             calls=calls,
         )
+
+
+def _highest_need(regions: Sequence[ProgramRegion]) -> int:
+    return max((region.peak_bytes for region in regions), default=0)
 
 
 def _segments(program: RegionSequence) -> list[FusedSegment]:

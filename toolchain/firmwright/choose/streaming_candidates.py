@@ -47,10 +47,23 @@ class SegmentBuilder:
     def segment(
         self, first: int, end: int, band: int = 1, *, feed: bool = False
     ) -> FusedSegment | None:
+        """Return the segment of calls first..end - 1 with the fastest kernels.
+
+        For the arguments and the result None see `shape`.
+        """
+        shape = self.shape(first, end, band, feed=feed)
+        if shape is None:
+            return None
+        picks = tuple(fastest_kernel(kernels.candidates) for kernels in shape.kernels)
+        return replace(shape, picks=picks)
+
+    def shape(
+        self, first: int, end: int, band: int = 1, *, feed: bool = False
+    ) -> FusedSegment | None:
         """Fuse calls first..end - 1 into a segment that computes `band` rows at a time.
 
-        Return None if they cannot be fused. With `feed` the source is not in memory and
-        its rows are supplied externally.
+        No kernel is chosen or built. Return None if the calls cannot be fused. With
+        `feed` the source is not in memory and its rows are supplied externally.
         """
         calls = self.entry.body[first:end]
         for call in calls:
@@ -77,8 +90,7 @@ class SegmentBuilder:
         plan = plan_row_streaming(source, stages, tensors, feed=feed)
         if plan is None or not _are_rows_aligned(stages, tensors, plan):
             return None
-        picks = tuple(fastest_kernel(row_kernels.candidates) for row_kernels in kernels)
-        return FusedSegment(first, calls, tuple(kernels), picks, tuple(stages), plan)
+        return FusedSegment(first, calls, tuple(kernels), (), tuple(stages), plan)
 
     def _kernels_of_segment(
         self, first: int, end: int, band: int
@@ -95,7 +107,7 @@ class SegmentBuilder:
         return kernels
 
     def kernels(self, index: int, band: int) -> RowKernels | None:
-        """Return the row kernels of call `index`, built on first use."""
+        """Return the row kernels of call `index`."""
         if (index, band) not in self._known:
             self._known[index, band] = self.rows_of(index, band)
         return self._known[index, band]
@@ -224,12 +236,15 @@ class SegmentCandidates:
     """The fused segments of a function as regions of a program.
 
     A segment takes at most the `image_bytes` of its calls, with a few percent of slack.
+    Those that need more than `bytes_max` are left out before their kernels are built;
+    None is no limit.
     """
 
     module: IRModule
     entry: Function
     segments: SegmentBuilder
     image_bytes: Sequence[int] = ()
+    bytes_max: int | None = None
 
     def regions(self, calls: AbstractSet[int]) -> list[ProgramRegion]:
         """Return the segments that contain one of `calls`, and end near them."""
@@ -246,9 +261,9 @@ class SegmentCandidates:
                     continue
                 own: list[ProgramRegion] = []
                 for band in thresholds.BAND_ROWS:
-                    segment = self.segments.segment(first, end, band, feed=is_fed)
-                    if segment is not None:
-                        own += self._price_segment(segment)
+                    shape = self.segments.shape(first, end, band, feed=is_fed)
+                    if shape is not None:
+                        own += self._price_segment(shape)
                 regions += drop_dominated(own)
         return regions
 
@@ -256,8 +271,11 @@ class SegmentCandidates:
         """Yield the segment with cost and bytes for each limit of kernel scratch."""
         types = {name: value.type for name, value in self._by_name.items()}
         ends_bytes = self._end_bytes(segment)
-        overhead = segment_costs.overhead_instructions(segment, types)
         stages_bytes = segment_costs.stage_bytes(segment, types)
+        bytes_without_scratch = ends_bytes + max(stages_bytes)
+        if self.bytes_max is not None and bytes_without_scratch > self.bytes_max:
+            return
+        overhead = segment_costs.overhead_instructions(segment, types)
         limits: set[int] = set()
         for row_kernels in segment.kernels:
             limits.update(item.scratch_bytes for item in row_kernels.candidates)

@@ -6,14 +6,12 @@ Views have no candidates. Nothing is selected here, and the module is not change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from firmwright.base import errors
-from firmwright.ir import tir
-from firmwright.ir.core import Attr, Constant, Target
+from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function
@@ -23,15 +21,18 @@ from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.traversal import statements
+from firmwright.ir.tir.memory_effects import scratch_bytes
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
+from firmwright.lower.kernel_memo import KernelMemo, KernelRequest
 from firmwright.lower.kernel_texts import format_schedule, format_shapes, words_of
 from firmwright.lower.layer_measurements import LayerMeasurements
+from firmwright.lower.lowered_call import LoweredCall
 from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
+from firmwright.lower.reduction_kernels import accumulation_kernel, finish_kernel
 from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.lower.row_calls import make_row_call
-from firmwright.lower.stall_cycles import flash_stall_cycles, pool_stall_cycles
-from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
+from firmwright.lower.stall_cycles import with_stall_cycles
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpTable, RowReduction
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import (
@@ -58,13 +59,6 @@ _STALE_MESSAGE = (
 )
 
 
-class LoweredCall(NamedTuple):
-    """A call with its candidates; views, control flow and PrimFunc calls have none."""
-
-    call: Call
-    candidates: tuple[LoweringCandidate, ...]
-
-
 @dataclass(frozen=True)
 class Lowering:
     """Lowering of the calls of a module's entry; kernel names start with `prefix`."""
@@ -78,6 +72,7 @@ class Lowering:
     weights: Callable[[Target | None], CostWeights] = lambda target: GENERIC_WEIGHTS
     prefix: str = ""
     record: ProgramRecord | None = None
+    kernels: KernelMemo = field(default_factory=KernelMemo)
 
     @property
     def entry(self) -> Function:
@@ -139,11 +134,14 @@ class Lowering:
         if band > 1:
             name += f"s{band}"
         if isinstance(rows, RowReduction):
-            accumulate = self._accumulation(f"{name}_sums", call, rows, band)
-            return RowKernels(rows, (accumulate,), self._row_finish(name, call, rows))
+            return RowKernels(
+                rows,
+                partial(self._accumulations, f"{name}_sums", call, rows, band),
+                partial(self._row_finish, name, call, rows),
+            )
         bands = rows.for_bands(band)
         part = make_row_call(call, bands, band)
-        return RowKernels(bands, self._offered(name, part, call))
+        return RowKernels(bands, partial(self._offered, name, part, call))
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
         """Return a call with its candidates; values in `results` leave the entry."""
@@ -190,7 +188,7 @@ class Lowering:
         """Return whether the kernel is the same for the modules with other weights."""
         for other in self._variants:
             variant = other.built(name, call, whole, words_of(item))
-            if variant is None or not has_same_code(variant, item):
+            if variant is None or not variant.has_same_code(item):
                 return False
         return True
 
@@ -274,17 +272,47 @@ class Lowering:
                 if not schedule.time_max or candidate.instructions <= limit:
                     offered.append(candidate)
 
-        def time(item: LoweringCandidate) -> int:
-            return item.instructions + item.stall_cycles
-
-        return tuple(sorted(tuned.with_measured_costs(offered), key=time))
+        priced = tuned.with_measured_costs(offered)
+        return tuple(
+            sorted(priced, key=lambda item: item.instructions + item.stall_cycles)
+        )
 
     def _default(self, name: str, call: Call, whole: Call) -> LoweringCandidate:
         """Return the kernel of the operator's definition, which suits every target."""
+        lower = self.ops[call.op].lower
+
+        def build(kernel: Kernel) -> LoweringCandidate:
+            lower(kernel.call, kernel)
+            return self._finish(kernel, call, whole)
+
+        return self._built_once(name, call, whole, lower, NO_CONFIG, build)
+
+    def _built_once(
+        self,
+        name: str,
+        call: Call,
+        whole: Call,
+        method: Callable[..., None],
+        config: ScheduleConfig,
+        build: Callable[[Kernel], LoweringCandidate],
+    ) -> LoweringCandidate:
+        """Return what `build` makes of an empty kernel, or the same, made earlier."""
         op_call = make_op_call(call, self.module)
-        kernel = Kernel(name, op_call, call.span)
-        self.ops[call.op].lower(op_call, kernel)
-        return self._finish(kernel, call, whole)
+        request = KernelRequest(
+            name=name,
+            span=call.span,
+            call=op_call,
+            whole_outputs=tuple(value.type for value in whole.outputs),
+            target=self._target(call),
+            target_name=self._target_name(call),
+            method=method,
+            config=config,
+        )
+        candidate = self.kernels.find(request)
+        if candidate is None:
+            candidate = build(Kernel(name, op_call, call.span))
+            self.kernels.add(request, candidate)
+        return with_stall_cycles(candidate, call, self.module)
 
     def _tuned(self, call: Call) -> LayerMeasurements:
         """Return the measurements of a call in the tuning log."""
@@ -307,44 +335,32 @@ class Lowering:
         op_call = make_op_call(item.call, self.module)
         return tuned.count_stale(item.candidates, schedules, op_call)
 
-    def _accumulation(
+    def _accumulations(
         self, name: str, call: Call, rows: RowReduction, band: int
-    ) -> LoweringCandidate:
-        """Return the kernel that adds a band of rows to the sums of a reduction.
+    ) -> tuple[LoweringCandidate, ...]:
+        """Return the one kernel that adds a band of rows to the sums of a reduction.
 
         The first schedule that can accumulate rows builds it, else the operator's
         definition.
         """
         op_call = make_op_call(call, self.module)
-        # A reduction over rows is a loop of this kernel over bands, then one call of
-        # the finish:
-        #
-        #     sums = 0; for each band: sums += rows of the band; y = finish(sums)
         schedule_name, accumulate = DEFAULT_SCHEDULE, rows.accumulate
         for schedule in self._fitting(call):
             if schedule.fold and schedule.configs(op_call):
                 schedule_name, accumulate = schedule.name, schedule.fold
                 break
-        x = op_call.input(0)
-        kernel = Builder(name, call.span)
-        shape, count = (1, band, *x.shape[2:]), (rows.count,)
-        row = kernel.buffer_param("x", x.dtype, shape, "in", KERNEL_ALIGNMENT)
-        acc = kernel.buffer_param("acc", rows.dtype, count, "inout", KERNEL_ALIGNMENT)
-        accumulate(op_call, kernel, row, acc)
-        return self._finish(kernel, call, call, schedule_name)
+        kernel = accumulation_kernel(name, call.span, op_call, rows, band, accumulate)
+        candidate = self._finish(kernel, call, call, schedule_name)
+        return (with_stall_cycles(candidate, call, self.module),)
 
     def _row_finish(
         self, name: str, call: Call, rows: RowReduction
     ) -> LoweringCandidate:
         """Return the kernel that computes the result of a reduction from the sums."""
         op_call = make_op_call(call, self.module)
-        y = op_call.output
-        kernel = Builder(name, call.span)
-        count = (rows.count,)
-        acc = kernel.buffer_param("acc", rows.dtype, count, "in", KERNEL_ALIGNMENT)
-        result = kernel.buffer_param("y", y.dtype, y.shape, "out", KERNEL_ALIGNMENT)
-        rows.finish(op_call, kernel, acc, result)
-        return self._finish(kernel, call, call)
+        kernel = finish_kernel(name, call.span, op_call, rows)
+        candidate = self._finish(kernel, call, call)
+        return with_stall_cycles(candidate, call, self.module)
 
     def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         objective = self.module.settings.objective
@@ -374,6 +390,9 @@ class Lowering:
             return [s for s in schedules if not s.fuses]
         return schedules
 
+    def _target_name(self, call: Call) -> str:
+        return call.target or next(iter(self.module.targets), "")
+
     def _target(self, call: Call) -> Target | None:
         """Return the target of a call, by default the first of the module."""
         if call.target:
@@ -388,13 +407,15 @@ class Lowering:
         config: ScheduleConfig,
         whole: Call,
     ) -> LoweringCandidate:
-        op_call = make_op_call(call, self.module)
-        kernel = Kernel(name, op_call, call.span)
-        schedule.build(op_call, config, kernel)
         words = format_schedule(schedule.name, config)
         attrs = {"disable_scheduling": True} if schedule.disable_scheduling else {}
-        candidate = self._finish(kernel, call, whole, words, **attrs)
-        return replace(candidate, rule=schedule.name, config=config)
+
+        def build(kernel: Kernel) -> LoweringCandidate:
+            schedule.build(kernel.call, config, kernel)
+            candidate = self._finish(kernel, call, whole, words, **attrs)
+            return replace(candidate, rule=schedule.name, config=config)
+
+        return self._built_once(name, call, whole, schedule.build, config, build)
 
     def _finish(
         self,
@@ -410,13 +431,9 @@ class Lowering:
             schedule=schedule,
             comment="\n".join([format_shapes(call), *kernel.notes]),
             macs=self.ops[call.op].macs(make_op_call(whole, self.module)),
-            target=call.target or next(iter(self.module.targets), ""),
+            target=self._target_name(call),
             **attrs,
         )
-        scratch_bytes = 0
-        for node in statements(func.body):
-            if isinstance(node, tir.Allocate) and node.buffer.scope == "global":
-                scratch_bytes += node.buffer.size_bytes
         constants = dict(kernel.constants)
         price = estimate_cost(func, self.intrinsics, self.weights(self._target(call)))
         return LoweringCandidate(
@@ -424,27 +441,9 @@ class Lowering:
             NO_CONFIG,
             func,
             constants,
-            scratch_bytes=scratch_bytes,
+            scratch_bytes=scratch_bytes(func),
             flash_bytes=sum([constant.size_bytes for constant in constants.values()]),
             code_bytes=price.code_bytes,
             instructions=price.instructions,
             cycles=price.cycles,
-            stall_cycles=self._stall_cycles(func, call, constants),
         )
-
-    def _stall_cycles(
-        self, func: tir.PrimFunc, call: Call, constants: Mapping[str, Constant]
-    ) -> int:
-        """Return the cycles that a kernel waits for assigned pools and for flash."""
-        per_byte = self.module.settings.flash.stalls_per_byte
-        in_pools = pool_stall_cycles(func, call, self.module.pools)
-        return in_pools + flash_stall_cycles(func, constants, per_byte)
-
-
-def has_same_code(one: LoweringCandidate, other: LoweringCandidate) -> bool:
-    """Whether two candidates are equal except for the values of their constants."""
-
-    def layout(candidate: LoweringCandidate) -> list[tuple[object, ...]]:
-        return [(name, c.dtype, c.shape) for name, c in candidate.constants.items()]
-
-    return layout(one) == layout(other) and one.function == other.function

@@ -1,19 +1,32 @@
 """Cycles that a kernel waits for memory: flash, and pools assigned to tensors."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo
 from firmwright.ir.graph.nodes import Call
+from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_traffic import (
     NO_TRAFFIC,
     count_traffic,
     has_known_speed,
     transfer_cycles,
 )
+from firmwright.ops.schedule import LoweringCandidate
 
 _CACHED_BYTES = 256
 """Constants up to this size are assumed to stay in the data cache of flash."""
+
+
+def with_stall_cycles(
+    candidate: LoweringCandidate, call: Call, module: IRModule
+) -> LoweringCandidate:
+    """Return a kernel with the cycles that it waits for flash and assigned pools."""
+    func, per_byte = candidate.function, module.settings.flash.stalls_per_byte
+    stalls = pool_stall_cycles(func, call, module.pools)
+    stalls += flash_stall_cycles(func, candidate.constants, per_byte)
+    return replace(candidate, stall_cycles=stalls) if stalls else candidate
 
 
 def flash_stall_cycles(

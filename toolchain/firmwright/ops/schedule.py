@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Generic, TypeAlias, TypeVar
 
+from firmwright.base.dtypes import DType
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph import OpCall
@@ -150,10 +152,19 @@ class LoweringCandidate:
         own = self.instructions if self.cycles is None else self.cycles
         return self.stall_cycles + own
 
+    def has_same_code(self, other: LoweringCandidate) -> bool:
+        """Whether the two are equal except for the values of their constants."""
+        if self._layout() != other._layout():
+            return False
+        return self.function == other.function
 
-@dataclass(frozen=True, slots=True)
+    def _layout(self) -> list[tuple[str, DType, tuple[int, ...]]]:
+        return [(name, c.dtype, c.shape) for name, c in self.constants.items()]
+
+
+@dataclass(frozen=True)
 class RowKernels:
-    """Kernels that compute one call row by row.
+    """Kernels that compute one call row by row, built when they are first used.
 
     Each candidate computes one band of output rows from the input rows that it needs.
     For a reduction it accumulates one band of input rows, and `finish` computes the
@@ -161,5 +172,13 @@ class RowKernels:
     """
 
     rows: RowWindow | RowReduction
-    candidates: tuple[LoweringCandidate, ...]
-    finish: LoweringCandidate | None = None
+    build: Callable[[], tuple[LoweringCandidate, ...]]
+    build_finish: Callable[[], LoweringCandidate] | None = None
+
+    @cached_property
+    def candidates(self) -> tuple[LoweringCandidate, ...]:
+        return self.build()
+
+    @cached_property
+    def finish(self) -> LoweringCandidate | None:
+        return None if self.build_finish is None else self.build_finish()

@@ -103,13 +103,12 @@ def _digest(lowering: Lowering, match: re.Match[str]) -> str:
     assert record is not None
     call = lowering.entry.body[index]
     if match["row"]:
+        rows = lowering.rows(index, int(match["band"] or 1))
         try:
-            rows = lowering.rows(index, int(match["band"] or 1))
+            candidates = rows.candidates if rows else ()
         except MismatchError:
             return ""
-        if rows and rows.candidates:
-            return digest_kernel(rows.candidates[0].function)
-        return ""
+        return digest_kernel(candidates[0].function) if candidates else ""
     built = lowering.built(match[0], call, call, record.kernels[match[0]].schedule)
     return "" if built is None else digest_kernel(built.function)
 

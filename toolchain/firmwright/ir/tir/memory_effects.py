@@ -120,3 +120,12 @@ class MemoryEffectAnalysis:
             begin = first + pointer.offset.value * step
             return MemoryEffect(root, begin, begin + pointer.extent * step, written)
         return MemoryEffect(root, first, end, written)
+
+
+def scratch_bytes(func: tir.PrimFunc) -> int:
+    """Return the bytes that a kernel allocates in the workspace."""
+    size_bytes = 0
+    for node in statements(func.body):
+        if isinstance(node, tir.Allocate) and node.buffer.scope == "global":
+            size_bytes += node.buffer.size_bytes
+    return size_bytes
