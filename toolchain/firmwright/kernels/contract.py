@@ -27,6 +27,10 @@ class WeightLayout(Protocol):
         """The type of an element of memory."""
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """The channels of groups (`divide_channels`)."""
+
+    @property
     def taps_per_step(self) -> int:
         """The taps of a channel that a step of the micro-kernel multiplies."""
 
@@ -47,11 +51,12 @@ class BiasAdder(enum.Enum):
     """Who adds the bias to sums."""
 
     SCHEDULE = enum.auto()
-    """The schedule: sums are operands of the micro-kernel that begin with the bias."""
+    """The schedule: sums are operands of the micro-kernel that begin with the bias, or
+    with zero if there is none."""
     MICROKERNEL = enum.auto()
     """The micro-kernel: it loads the start of each sum."""
     EPILOGUE = enum.auto()
-    """The epilogue: sums begin with zero."""
+    """The epilogue: the micro-kernel begins with zero."""
 
 
 class Requantizer(enum.Enum):

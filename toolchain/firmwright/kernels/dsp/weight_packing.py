@@ -146,13 +146,18 @@ class PairedChannels:
 
     A block has the words of its channel pairs for two taps, or four if a tap of two
     channels is a byte, then those for the next ones. Taps are in `rows` runs, each in
-    the order of `tap_order`.
+    the order of `tap_order`. Weights are stored with `offset` added.
     """
 
     packing: PairPacking
     channels: int
     rows: int
     run: int
+    offset: int = 0
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (self.channels,)
 
     @property
     def element(self) -> DType:
@@ -174,7 +179,8 @@ class PairedChannels:
 
     def pack(self, weights: Array) -> Array:
         """Return the words [block, step, pair] of weights."""
-        runs = weights.astype(np.int8).reshape(len(weights), self.rows, self.run)
+        stored = (weights + self.offset).astype(np.int8)
+        runs = stored.reshape(len(weights), self.rows, self.run)
         padded = np.pad(runs, ((0, 0), (0, 0), (0, 1)))
         lanes = padded[..., tap_order(self.run)]
         shape = -1, self.channels // 2, 2, self.steps, self._column_words, 2
@@ -193,7 +199,7 @@ class PairedChannels:
         order = tap_order(self.run)
         padded = np.zeros((channels, self.rows, self.run + 1), np.int64)
         padded[..., order] = lanes.reshape(channels, self.rows, *order.shape)
-        return padded[..., : self.run].reshape(channels, -1)
+        return padded[..., : self.run].reshape(channels, -1) - self.offset
 
     @property
     def _elements(self) -> int:
@@ -201,7 +207,8 @@ class PairedChannels:
         return 1 if self.packing.odd_shift else 2
 
     def do_weights_fit(self, weights: Array) -> bool:
-        return self.packing.do_weights_fit(weights[0::2], weights[1::2])
+        stored = weights + self.offset
+        return self.packing.do_weights_fit(stored[0::2], stored[1::2])
 
     def do_sums_fit(self, low: Array, high: Array) -> bool:
         return self.packing.do_sums_fit(low[1::2], high[1::2])

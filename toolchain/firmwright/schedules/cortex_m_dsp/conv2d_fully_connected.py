@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from firmwright.base.dtypes import INT8, UINT8, UINT32
@@ -10,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
-from firmwright.ops import conv2d, fully_connected
+from firmwright.ops import fully_connected
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import (
@@ -19,10 +20,13 @@ from firmwright.ops.requantize import (
     weight_zero_point,
 )
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.cortex_m_dsp.gemm_kernel import (
-    GemmKernel,
+from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
+    ByteColumnTile,
+    Int4Tile,
+    PairTile,
+    TileMaker,
     fits_int4,
-    plan_gemm,
+    plan_dsp_gemm,
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import (
@@ -30,7 +34,7 @@ from firmwright.schedules.cortex_m_dsp.microkernels import (
     alternative_unrolls,
     default_unroll,
 )
-from firmwright.schedules.epilogue import fold_zero_point_into_bias
+from firmwright.schedules.gemm import Gemm, integer_layer
 from firmwright.schedules.row_band import note_moved_block
 from firmwright.schedules.schedule_factories import dsp_schedule
 
@@ -93,9 +97,8 @@ def _configs(op: OpCall) -> Sequence[Im2colConfig]:
 
 
 def _fits_int4(op: OpCall) -> bool:
-    kernel = conv2d.weights_of(op)
-    bias = fold_zero_point_into_bias(op, kernel)
-    return not has_weight_zero_point(op) and fits_int4(layer_layout(op), kernel, bias)
+    layer = integer_layer(op)
+    return not has_weight_zero_point(op) and fits_int4(layer_layout(op), layer)
 
 
 def _shared_configs(op: OpCall) -> Sequence[Im2colConfig]:
@@ -121,28 +124,26 @@ def _short_loops(op: OpCall, config: Im2colConfig) -> Im2colConfig:
 
 
 def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
-    kernel = conv2d.weights_of(op)
     layout = layer_layout(op)
-    bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     block = block_pixels(config.pixels, op.output.elements // op.output.shape[3])
-    channels = CHANNELS_BY_PIXELS[block]
-    params = conv2d.requantization_of(op)
-    gemm = plan_gemm(
-        b=b,
-        layout=layout,
-        kernel=kernel,
-        bias=bias,
-        params=params,
-        block=channels,
-        pixels=block,
-        zero_point=weight_zero_point(op),
-        is_int4=config.weights == "int4",
-        is_shared=config.code == "shared",
+    is_int4, is_shared = config.weights == "int4", config.code == "shared"
+    tile: TileMaker = partial(Int4Tile, steps=config.steps)
+    if not is_int4:
+        tile = partial(PairTile, pixels=block, steps=config.steps, is_shared=is_shared)
+    gemm = plan_dsp_gemm(
+        b,
+        layout,
+        integer_layer(op),
+        CHANNELS_BY_PIXELS[block],
+        tile,
+        weight_zero_point(op),
+        is_int4=is_int4,
+        is_shared=is_shared,
     )
-    if config.steps is not None:
-        gemm = replace(gemm, steps=config.steps)
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    source = Im2colSource(b.input(0), layout, zero_point)
+    source = Im2colSource(
+        b.input(0), layout, zero_point, has_shares=is_int4, is_shared=is_shared
+    )
     backward = config.order == "backward"
     convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
 
@@ -158,17 +159,23 @@ def block_pixels(requested: int, pixels: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Im2colSource:
-    """An int8 input, its column layout, and its zero point."""
+    """An int8 input, its column layout, and its zero point.
+
+    With `has_shares`, columns have another word (`Int4Tile`). If `is_shared`, code does
+    not depend on shapes.
+    """
 
     x: tir.Buffer
     layout: Im2colLayout
     zero_point: int | ArithExpr
+    has_shares: bool = False
+    is_shared: bool = False
 
 
 def convolve_in_blocks(
     b: Kernel,
     source: Im2colSource,
-    gemm: GemmKernel,
+    gemm: Gemm[tir.Buffer],
     shape: Sequence[int],
     first: ArithExpr | int = 0,
     *,
@@ -181,7 +188,7 @@ def convolve_in_blocks(
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height
     pixels = rows * out_width
-    in_rows = out_width % block == 0 and not window.pointwise and not gemm.is_shared
+    in_rows = out_width % block == 0 and not window.pointwise and not source.is_shared
     with Nest() as enter:
         if in_rows:
             row = _counted(b, enter, "row", rows, backward=backward)
@@ -193,16 +200,17 @@ def convolve_in_blocks(
             index = enter(b.for_("pixel_block", divide_up(pixels, block)))
             last = pixels - block
             start = last - index * block if backward else index * block
-            if gemm.is_shared:
+            if source.is_shared:
                 start = minimum(start + b.variable("zero", 0, UINT8), last)
             elif pixels % block:
                 note_moved_block(b, pixels, block)
                 start = maximum(start, 0) if backward else minimum(start, last)
             at = b.let("at", start)
-        columns = b.allocate("columns", UINT32, (layout.words + gemm.is_int4, block), 8)
+        words = layout.words + source.has_shares
+        columns = b.allocate("columns", UINT32, (words, block), 8)
         point = source.zero_point
-        packer = Im2colPacker(b, layout, columns, source.x, point, gemm.is_shared)
-        if window.pointwise and not gemm.is_shared:
+        packer = Im2colPacker(b, layout, columns, source.x, point, source.is_shared)
+        if window.pointwise and not source.is_shared:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
             packer.block(_position(b, window, row, first_column, shape))
@@ -211,7 +219,7 @@ def convolve_in_blocks(
                 pixel = b.let("pixel", at + p)
                 row = pixel // out_width
                 column = pixel % out_width
-                origin = _position(b, window, row, column, shape, gemm.is_shared)
+                origin = _position(b, window, row, column, shape, source.is_shared)
                 packer.pixel(origin, p)
         gemm.emit(b, columns, at + first)
 
@@ -268,28 +276,20 @@ def _matrix_short_loops(op: OpCall, config: RowsConfig) -> RowsConfig:
 
 
 def _build_matrix(op: OpCall, config: RowsConfig, b: Kernel) -> None:
-    matrix = conv2d.weights_of(op)
-    outputs, depth = matrix.shape
+    outputs, depth = op.input(1).shape
     layout = layer_layout(op)
-    bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
-    gemm = plan_gemm(
-        b=b,
-        layout=layout,
-        kernel=matrix.reshape(outputs, 1, 1, depth),
-        bias=bias,
-        params=fully_connected.requantization_of(op),
-        block=config.rows,
-        pixels=1,
-        zero_point=weight_zero_point(op),
-    )
-    if config.steps is not None:
-        gemm = replace(gemm, steps=config.steps)
+    in_bytes = config.input == "bytes"
+    tile: TileMaker = partial(PairTile, pixels=1, steps=config.steps)
+    if in_bytes:
+        tile = partial(ByteColumnTile, steps=config.steps)
+    zero_point = weight_zero_point(op)
+    gemm = plan_dsp_gemm(b, layout, integer_layer(op), config.rows, tile, zero_point)
     with b.for_("n", op.output.elements // outputs) as n:
         x, at = b.input(0), n * depth
-        if config.input == "bytes":
+        if in_bytes:
             size = (depth // _WORD,)
             words = b.view("words", x, at, size, dtype=UINT32, alignment=4)
-            gemm.emit_from_bytes(b, words, n)
+            gemm.emit(b, words, n)
             return
         wide = b.allocate("wide", UINT32, (layout.words, 1))
         zero_point = per_tensor_quant(op.input(0)).zero_point

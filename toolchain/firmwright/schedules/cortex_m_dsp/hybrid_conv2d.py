@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,11 +26,15 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     convolve_in_blocks,
     layer_layout,
 )
-from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
+from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
+    ByteColumnTile,
+    PairTile,
+    plan_dsp_sums,
+)
 from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.gemm import ComputedRows
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
-from firmwright.schedules.skip_constant_channels import ChannelOrder
 
 # The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and
 # multiplied as in conv2d_fully_connected.py. The integer sums are exact in any order.
@@ -41,7 +46,8 @@ from firmwright.schedules.skip_constant_channels import ChannelOrder
 _CHANNELS = 8
 _WORD = 4
 _BIAS = 2
-_NO_PADDING = ((0, 0),) * 3
+_ROWS = (0, 0)
+"""No padding of rows."""
 
 
 def _configs(op: OpCall) -> Sequence[PixelBlock]:
@@ -65,7 +71,9 @@ def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
         row = quantize_input(op, b, n, quantized)
         own = None if row.offset is None else scales
         end = _make_end(op, b, row, bias_of(op, "float32"), own)
-        gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
+        tile = partial(PairTile, pixels=block)
+        channels_of_block = CHANNELS_BY_PIXELS[block]
+        gemm = plan_dsp_sums(b, layout, kernel, channels_of_block, tile, end)
         source = Im2colSource(quantized, layout, row.zero_point)
         convolve_in_blocks(b, source, gemm, (1, height, width, channels), n * pixels)
 
@@ -91,12 +99,11 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         addend = None if bias is None else bias.array().reshape(-1)
         own = np.resize(scales, outputs) if per_channel else None
         end = _make_end(op, b, row, addend, own, joins_scales=True)
-        kernel = weights_of(op).reshape(outputs, 1, 1, depth)
-        kernel = np.pad(kernel, (*_NO_PADDING, (0, padding)))
-        gemm = plan_gemm_without_bias(b, layout, kernel, end, _CHANNELS)
+        kernel = np.pad(weights_of(op).reshape(outputs, depth), (_ROWS, (0, padding)))
+        gemm = plan_dsp_sums(b, layout, kernel, _CHANNELS, ByteColumnTile, end)
         size = (layout.channels // _WORD,)
         x = b.view("words", quantized, 0, size, dtype=UINT32, alignment=4)
-        gemm.emit_from_bytes(b, x, n)
+        gemm.emit(b, x, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +173,18 @@ def _make_end(
     scales: Array | None,
     *,
     joins_scales: bool = False,
-) -> Callable[[ChannelOrder, bool], DequantizeEpilogue]:
+) -> Callable[[ComputedRows, bool], DequantizeEpilogue]:
     kernel = weights_of(op)
     totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
     sums = None if activations.offset is None else totals
 
-    def end(order: ChannelOrder, is_paired: bool) -> DequantizeEpilogue:
+    def end(rows: ComputedRows, is_paired: bool) -> DequantizeEpilogue:
         def table(
             name: str, values: Array | None, dtype: DType = FLOAT32
         ) -> tir.Buffer | None:
             if values is None:
                 return None
-            return b.constant(name, values[list(order.rows)], dtype)
+            return b.constant(name, values[list(rows.order.rows)], dtype)
 
         return DequantizeEpilogue(
             activations,

@@ -58,14 +58,17 @@ class Im2colLayout:
     def words(self) -> int:
         return self.window.size[0] * self.words_per_row
 
-    def of_weights(self, block: int, packing: PairPacking) -> PairedChannels:
-        """Return how weights are packed for these columns, in blocks of channels."""
-        return PairedChannels(packing, block, self.window.size[0], self.row_elements)
+    def of_weights(
+        self, channels: int, packing: PairPacking, offset: int = 0
+    ) -> PairedChannels:
+        """Return how weights are packed for these columns, in groups of channels."""
+        rows, run = self.window.size[0], self.row_elements
+        return PairedChannels(packing, channels, rows, run, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Im2colPacker:
-    """Packs windows of the input `x` into `columns` [word, pixel] of a `GemmKernel`."""
+    """Packs windows of the input `x` into `columns` [word, pixel] of a `Gemm`."""
 
     b: Kernel
     layout: Im2colLayout

@@ -14,10 +14,13 @@ from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index
-from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
+from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
+    ByteColumnTile,
+    plan_dsp_sums,
+)
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.skip_constant_channels import ChannelOrder
+from firmwright.schedules.gemm import ComputedRows
 
 ROWS = 8
 """Rows of weights are computed in groups of that size."""
@@ -71,9 +74,8 @@ class VectorProduct:
         self.size = weights.shape[1]
         depth = self.size + -self.size % _GROUP
         padded = np.pad(weights, ((0, 0), (0, depth - self.size)))
-        kernel = padded.reshape(-1, 1, 1, depth)
 
-        def end(order: ChannelOrder, is_paired: bool) -> _BiasEpilogue:
+        def end(rows: ComputedRows, is_paired: bool) -> _BiasEpilogue:
             return _BiasEpilogue(b.constant(name, bias, INT32), convert, is_paired)
 
         window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
@@ -81,7 +83,7 @@ class VectorProduct:
         if depth > self.size:
             self.column = b.allocate("column", INT8, (depth,))
         layout = Im2colLayout(window, depth)
-        self.gemm = plan_gemm_without_bias(b, layout, kernel, end, ROWS)
+        self.gemm = plan_dsp_sums(b, layout, padded, ROWS, ByteColumnTile, end)
         if self.column is not None:
             for place in range(self.size, depth):
                 b.store(self.column, [place], 0)
@@ -95,4 +97,4 @@ class VectorProduct:
                 b.store(column, [i], b.load(x, [*at, i]))
         size = divide_up(self.size, _GROUP)
         words = b.view("words", column, first, (size,), dtype=UINT32, alignment=4)
-        self.gemm.emit_from_bytes(b, words, 0, y)
+        self.gemm.emit(b, words, 0, y)

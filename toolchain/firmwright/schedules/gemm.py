@@ -1,0 +1,370 @@
+"""The matrix product of a layer: one nest of loops for the tiles of all families.
+
+    stores of constant channels
+    corrections of the columns
+    for each group of channels:
+        start of sums, if the schedule adds the bias
+        products: the tile
+        for each channel: epilogue and stores
+
+A family brings its tiles, which say in their contract what the micro-kernel leaves to
+the schedule, and chooses between them. The input's zero point is folded into the bias,
+which is exact because padding holds the zero point. Constant channels are stored first
+and not computed; the last group repeats its last channel, if needed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array, DType
+from firmwright.ir import tir
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import ArithExpr, immediate
+from firmwright.kernels.contract import (
+    BiasAdder,
+    ChannelGroups,
+    SumPlace,
+    TileContract,
+    divide_channels,
+)
+from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.epilogue import (
+    AddendSource,
+    FormPreference,
+    RequantizeEpilogue,
+    accumulator_bounds,
+    by_arithmetic,
+    fold_zero_point_into_bias,
+    layer_requantization,
+    make_epilogue,
+)
+from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.skip_constant_channels import (
+    ChannelOrder,
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+
+ColumnsT = TypeVar("ColumnsT")
+
+Correction: TypeAlias = Callable[[ArithExpr, int, int], ArithExpr]
+"""Corrects the start of a sum, or the sum, given the channel of the group and the
+pixel."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOperands:
+    """The operands of a group of `channels` rows of a layer's tables, from `first`.
+
+    Its weights are `size` elements from `start`.
+    """
+
+    weights: tir.Buffer
+    start: ArithExpr
+    size: int
+    bias: tir.Buffer | None
+    first: ArithExpr
+    channels: int
+
+    def weight_pointer(self, b: Kernel) -> tir.AccessPtr:
+        return b.pointer(self.weights, self.start, self.size)
+
+    def bias_pointer(self, b: Kernel) -> tir.AccessPtr:
+        assert self.bias is not None
+        return b.pointer(self.bias, self.first, self.channels)
+
+    def load_start(self, b: Kernel, place: int, dtype: DType) -> ArithExpr:
+        """Return the start of the sums of a channel, zero if there is no bias."""
+        if self.bias is None:
+            return ArithExpr(immediate(0, dtype))
+        return b.load(self.bias, [self.first + place])
+
+
+class Tile(Protocol[ColumnsT]):
+    """Emits the products of a group of channels and a block of pixels."""
+
+    @property
+    def contract(self) -> TileContract: ...
+
+    def prepare(
+        self, b: Kernel, columns: ColumnsT
+    ) -> tuple[ColumnsT, Correction | None]:
+        """Return the columns that all groups are multiplied by, and how sums are
+        corrected, if at all.
+        """
+
+    def multiply(
+        self, b: Kernel, group: GroupOperands, columns: ColumnsT, sums: tir.Buffer
+    ) -> None:
+        """Add the products of a group to `sums`, which are [channel, pixel]."""
+
+
+class ChannelEpilogue(Protocol):
+    """Converts a channel's sums to elements; see `RequantizeEpilogue`."""
+
+    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
+        """Bind the values common to all channels."""
+
+    def bind_channel(
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        place: int = 0,
+        shared: Mapping[str, ArithExpr] | None = None,
+    ) -> FinishElement:
+        """Bind the values of channel `index`; return a function from sum to element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(Generic[ColumnsT]):
+    """A layer's constants and its tile.
+
+    `strides` are those of pixels and channels in the result.
+    """
+
+    tile: Tile[ColumnsT]
+    weights: tir.Buffer
+    bias: tir.Buffer | None
+    order: ChannelOrder
+    constants: ConstantChannels
+    epilogue: ChannelEpilogue
+    strides: tuple[int, int]
+
+    @property
+    def pixels(self) -> int:
+        return self.tile.contract.pixels
+
+    def emit(
+        self,
+        b: Kernel,
+        columns: ColumnsT,
+        at: ArithExpr | int,
+        y: tir.Buffer | None = None,
+    ) -> None:
+        """Compute all channels of a block of pixels from `at`."""
+        contract = self.tile.contract
+        self.constants.emit_stores(b, at, self.pixels)
+        columns, correct = self.tile.prepare(b, columns)
+        in_memory: tir.Buffer | None = None
+        if contract.sums is SumPlace.MEMORY:
+            size = contract.channels * contract.pixels
+            in_memory = b.allocate("sums", INT32, (size,))
+        at_start = contract.bias is BiasAdder.SCHEDULE
+        for groups in divide_channels(len(self.order.rows), contract.layout.widths):
+            with b.for_("group", groups.count) as index:
+                group = self._operands(groups, index)
+                sums = in_memory or self._registers(b, group)
+                if at_start:
+                    self._start(b, group, sums, correct)
+                self.tile.multiply(b, group, columns, sums)
+                stored = _Stores(at, y or b.y, None if at_start else correct)
+                self._store(b, group, sums, stored)
+
+    def _operands(self, groups: ChannelGroups, index: ArithExpr) -> GroupOperands:
+        rows = len(self.order.rows)
+        size = self.weights.elements * groups.channels // rows
+        skipped = self.weights.elements * groups.first // rows
+        return GroupOperands(
+            weights=self.weights,
+            start=index * size + skipped,
+            size=size,
+            bias=self.bias,
+            first=index * groups.channels + groups.first,
+            channels=groups.channels,
+        )
+
+    def _registers(self, b: Kernel, group: GroupOperands) -> tir.Buffer:
+        is_float = self.tile.contract.layout.element.is_float
+        dtype = FLOAT32 if is_float else INT32
+        return b.reg("acc", dtype, group.channels * self.pixels)
+
+    def _start(
+        self,
+        b: Kernel,
+        group: GroupOperands,
+        sums: tir.Buffer,
+        correct: Correction | None,
+    ) -> None:
+        for place in range(group.channels):
+            start = b.let("start", group.load_start(b, place, sums.dtype))
+            for pixel in range(self.pixels):
+                total = correct(start, place, pixel) if correct else start
+                b.store(sums, [place * self.pixels + pixel], total)
+
+    def _store(
+        self, b: Kernel, group: GroupOperands, sums: tir.Buffer, stored: "_Stores"
+    ) -> None:
+        if self.tile.contract.sums is SumPlace.MEMORY:
+            with b.for_("row", group.channels) as row:
+                self._store_channel(b, group, sums, stored, row, 0, None)
+            return
+        shared = self.epilogue.bind_shared(b)
+        for place in range(group.channels):
+            self._store_channel(b, group, sums, stored, place, place, shared)
+
+    def _store_channel(
+        self,
+        b: Kernel,
+        group: GroupOperands,
+        sums: tir.Buffer,
+        stored: "_Stores",
+        row: ArithExpr | int,
+        place: int,
+        shared: Mapping[str, ArithExpr] | None,
+    ) -> None:
+        index = group.first + row
+        channel = b.let("channel", self.order.channel(b, index))
+        finish = self.epilogue.bind_channel(b, index, place, shared)
+        of_pixel, of_channel = self.strides
+        first = stored.at * of_pixel + channel * of_channel
+        shape, strides = (self.pixels,), (of_pixel,)
+        y = b.view("out", stored.y, first, shape, strides=strides, access="w")
+        for form in by_arithmetic(b, finish):
+            for pixel in range(self.pixels):
+                total = b.load(sums, [row * self.pixels + pixel])
+                if stored.correct is not None:
+                    total = stored.correct(total, place, pixel)
+                b.store(y, [pixel], form(total))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """Where the outputs of a block go, and how sums are corrected before."""
+
+    at: ArithExpr | int
+    y: tir.Buffer
+    correct: Correction | None
+
+
+# ---- plans ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerLayer:
+    """A layer of int8 with `weights` [channel, tap] relative to their zero point.
+
+    The input's zero point is part of the bias. Without `params`, sums are not
+    requantized.
+    """
+
+    weights: Array
+    bias: Array
+    params: Requantization | None
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the least and the greatest sum of each channel."""
+        return accumulator_bounds(self.bias, self.weights)
+
+
+def integer_layer(op: OpCall) -> IntegerLayer:
+    """Return the layer of a convolution or a fully connected operator."""
+    offsets = weight_offsets(op)
+    weights = offsets.reshape(len(offsets), -1).astype(np.int64)
+    bias = fold_zero_point_into_bias(op, weights)
+    return IntegerLayer(weights, bias, layer_requantization(op))
+
+
+def raw_layer(weights: Array) -> IntegerLayer:
+    """Return a layer of weights alone, whose sums are not requantized."""
+    flat = weights.reshape(len(weights), -1).astype(np.int64)
+    return IntegerLayer(flat, np.zeros(len(flat), np.int64), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedRows:
+    """The rows of a layer's tables, in groups of `channels`: its computed channels.
+
+    Sums of row i are in [low[i], high[i]].
+    """
+
+    weights: Array
+    bias: Array
+    low: Array
+    high: Array
+    params: Requantization | None
+    channels: int
+    order: ChannelOrder
+    constants: ConstantChannels
+
+    @property
+    def taps(self) -> int:
+        return int(self.weights.shape[1])
+
+    def requantize(
+        self,
+        b: Kernel,
+        odd_shift: int = 0,
+        preference: FormPreference = FormPreference.FITTED,
+        addends: AddendSource = AddendSource.TABLE,
+    ) -> RequantizeEpilogue:
+        """Make the epilogue of the rows; see `make_epilogue`."""
+        assert self.params is not None
+        return make_epilogue(
+            b,
+            self.params,
+            (self.low, self.high),
+            INT8,
+            len(self.bias),
+            odd_shift=odd_shift,
+            preference=preference,
+            addends=addends,
+        )
+
+
+def computed_rows(
+    b: Kernel, layer: IntegerLayer, channels_for: Callable[[int], int]
+) -> ComputedRows:
+    """Order the channels of a layer that are computed.
+
+    `channels_for` returns the channels of a group for a number of computed channels.
+    """
+    low, high = layer.bounds
+    outputs = len(layer.weights)
+    constants = ConstantChannels({}, outputs, None)
+    if layer.params is not None:
+        constants = find_constant_channels(b, layer.params, low, high)
+    channels = channels_for(outputs - len(constants.values) or 1)
+    order = order_computed_channels(b, constants, channels)
+    chosen = list(order.rows)
+    params = layer.params
+    return ComputedRows(
+        weights=layer.weights[chosen],
+        bias=layer.bias[chosen],
+        low=low[chosen],
+        high=high[chosen],
+        params=None if params is None else select_channels(params, chosen),
+        channels=channels,
+        order=order,
+        constants=constants,
+    )
+
+
+def plan_gemm(
+    b: Kernel,
+    tile: Tile[ColumnsT],
+    rows: ComputedRows,
+    starts: Array | None,
+    make_end: Callable[[], ChannelEpilogue],
+) -> Gemm[ColumnsT]:
+    """Plan the product of rows, whose sums begin with `starts`, as the tile reads them.
+
+    `make_end` makes the epilogue; its tables follow those of weights and starts.
+    """
+    layout = tile.contract.layout
+    return Gemm(
+        tile=tile,
+        weights=b.constant("weights", layout.pack(rows.weights), layout.element),
+        bias=None if starts is None else b.constant("bias", starts, INT32),
+        order=rows.order,
+        constants=rows.constants,
+        epilogue=make_end(),
+        strides=(rows.order.channels, 1),
+    )
