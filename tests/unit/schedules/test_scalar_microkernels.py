@@ -27,7 +27,7 @@ from firmwright.schedules.scalar import (
     swar_conv2d,
     thumb1_conv2d_fully_connected,
 )
-from firmwright.schedules.scalar.gemm_kernel import fits_address_offsets
+from firmwright.schedules.scalar.conv2d_fully_connected import fits_address_offsets
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     RV32_PACKED_FAMILY,

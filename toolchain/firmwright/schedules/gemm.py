@@ -123,6 +123,27 @@ class ChannelEpilogue(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FloatEpilogue:
+    """Adds the bias of a channel to float32 sums, in the order of the reference."""
+
+    bias: tir.Buffer
+    activate: Callable[[ArithExpr], ArithExpr]
+
+    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
+        return None
+
+    def bind_channel(
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        place: int = 0,
+        shared: Mapping[str, ArithExpr] | None = None,
+    ) -> FinishElement:
+        bias = b.let("channel_bias", b.load(self.bias, [index]))
+        return lambda total: self.activate(total + bias)
+
+
+@dataclass(frozen=True, slots=True)
 class Gemm(Generic[ColumnsT]):
     """A layer's constants and its tile.
 
@@ -368,3 +389,16 @@ def plan_gemm(
         epilogue=make_end(),
         strides=(rows.order.channels, 1),
     )
+
+
+def float_gemm(
+    tile: Tile[ColumnsT],
+    weights: tir.Buffer,
+    epilogue: FloatEpilogue,
+    strides: tuple[int, int],
+) -> Gemm[ColumnsT]:
+    """Return the product of float32 weights, packed for the tile."""
+    outputs = epilogue.bias.elements
+    order = ChannelOrder(tuple(range(outputs)), outputs, None)
+    constants = ConstantChannels({}, outputs, None)
+    return Gemm(tile, weights, None, order, constants, epilogue, strides)

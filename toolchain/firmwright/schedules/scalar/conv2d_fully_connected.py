@@ -6,25 +6,33 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.contract import InterleavedChannels
+from firmwright.kernels.scalar.gemm import is_contiguous
 from firmwright.ops import fully_connected
-from firmwright.ops.conv2d import weight_offsets
-from firmwright.ops.conv_window import ConvWindow, kernel_window
-from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
-from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
+from firmwright.ops.conv2d import bias_of, weights_of
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import apply_activation, weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.epilogue import layer_requantization
-from firmwright.schedules.im2col import RowIm2colPacker
-from firmwright.schedules.row_band import PixelBlock, pixel_blocks
-from firmwright.schedules.scalar import register_blocked_matmul
-from firmwright.schedules.scalar.gemm_kernel import (
-    emit_scalar_gemm,
-    fits_address_offsets,
-    plan_scalar_gemm,
+from firmwright.schedules.epilogue import FormPreference
+from firmwright.schedules.gemm import (
+    FloatEpilogue,
+    Gemm,
+    computed_rows,
+    float_gemm,
+    integer_layer,
+    plan_gemm,
+)
+from firmwright.schedules.row_band import PixelBlock
+from firmwright.schedules.scalar.gemm_tiles import (
+    CompiledTile,
+    LoopTile,
+    multiply_windows,
+    stored_offset,
 )
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
@@ -42,6 +50,8 @@ from firmwright.schedules.scalar.microkernels import (
 # assembly micro-kernels, with schedules named after the family.
 
 _LANES = {"conv2d": 4, "fully_connected": 8}
+_UNROLL = 4
+"""Unrolled taps, by default."""
 _MAX_ACCUMULATORS = 12
 _CHANNEL, _ENDING = 8, 6
 """Approximate cost of a channel per block, and of requantizing an output."""
@@ -49,7 +59,7 @@ _CHANNEL, _ENDING = 8, 6
 
 def _supports(op: OpCall) -> bool:
     dtype = op.input(0).dtype
-    if dtype not in register_blocked_matmul.SUPPORTED_DTYPES:
+    if dtype not in (INT8, FLOAT32):
         return False
     is_exact = op.op == "conv2d" or dtype != INT8
     return is_exact or fully_connected.has_int32_multiplier(op)
@@ -76,7 +86,7 @@ def _conv_configs(op: OpCall) -> Sequence[ScalarBlock]:
 def _conv_space(op: OpCall) -> Sequence[ScalarBlock]:
     pixels = op.output.elements // op.output.shape[3]
     counts = range(1, min(4, pixels) + 1)
-    usual = 2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL
+    usual = 2, _LANES["conv2d"], _UNROLL
     if not _supports(op):
         return ()
     blocks = []
@@ -89,53 +99,52 @@ def _conv_space(op: OpCall) -> Sequence[ScalarBlock]:
 
 def _matrix_space(op: OpCall) -> Sequence[ScalarBlock]:
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8)) if _supports(op) else ()
-    usual = _LANES["fully_connected"], register_blocked_matmul.DEFAULT_UNROLL
+    usual = _LANES["fully_connected"], _UNROLL
     return [ScalarBlock(lanes=n, unroll=k) for n, k in pairs if (n, k) != usual]
 
 
 def _build(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
-    kernel = weight_offsets(op)
-    outputs, window = len(kernel), kernel_window(op)
-    flat = kernel.reshape(outputs, -1)
-    params = layer_requantization(op) if op.input(0).dtype == INT8 else None
-    layer = register_blocked_matmul.plan_scalar_layer(b, op, flat, params)
     lanes = config.lanes or _LANES[op.op]
-    unroll = config.unroll or register_blocked_matmul.DEFAULT_UNROLL
-    matrix = register_blocked_matmul.pack_matrix(b, layer, flat, lanes, unroll)
-    pixels = op.output.elements // outputs
+    unroll = config.unroll or _UNROLL
+    pixels = op.output.elements // op.input(1).shape[0]
     block = min(config.pixels or 1, pixels)
-    with pixel_blocks(b, pixels, block) as at:
-        shape = (block, matrix.depth)
-        columns = pack_columns(b, op, layer.zero_point, window, at, shape)
-        y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
-
-        def store(row: ArithExpr, column: int, value: ArithExpr) -> None:
-            b.store(y, [column, row], value)
-
-        register_blocked_matmul.multiply_columns(b, matrix, columns, store)
+    is_float = op.input(0).dtype == FLOAT32
+    plan = _plan_float if is_float else _plan_compiled
+    multiply_windows(b, op, plan(b, op, lanes, block, unroll))
 
 
-def pack_columns(
-    b: Kernel,
-    op: OpCall,
-    zero_point: int,
-    window: ConvWindow,
-    at: ArithExpr,
-    shape: tuple[int, int],
-) -> tir.Buffer:
-    """Return the windows of output pixels, starting at `at`, packed one per row.
+def _plan_compiled(
+    b: Kernel, op: OpCall, lanes: int, pixels: int, unroll: int
+) -> Gemm[tir.Buffer]:
+    rows = computed_rows(b, integer_layer(op), lambda computed: 1)
+    # Relative to their zero point, weights need nine bits.
+    element = INT16 if weight_zero_point(op) else INT8
+    tile = CompiledTile(InterleavedChannels(element, (lanes,)), pixels, unroll)
+    return plan_gemm(b, tile, rows, rows.bias, partial(rows.requantize, b))
 
-    Rows that are longer than windows end with zeros.
-    """
-    taps = math.prod(op.input(1).shape[1:])
-    if window.pointwise and shape[1] == taps:
-        aligned = math.gcd(taps, KERNEL_ALIGNMENT)
-        return b.view("pixels", b.input(0), at * taps, shape, alignment=aligned)
-    columns = b.allocate("columns", op.input(0).dtype, shape)
-    for pixel, tap in product(range(shape[0]), range(taps, shape[1])):
-        b.store(columns, [pixel, tap], 0)
-    RowIm2colPacker(b, window, b.input(0), columns, zero_point).pack(op, at)
-    return columns
+
+def _plan_float(
+    b: Kernel, op: OpCall, lanes: int, pixels: int, unroll: int
+) -> Gemm[tir.Buffer]:
+    layout = InterleavedChannels(FLOAT32, (lanes,))
+    weights = weights_of(op)
+    outputs = len(weights)
+    packed = layout.pack(weights.reshape(outputs, -1))
+    bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
+    activation = op.attributes(ActivationAttrs).activation
+    return float_gemm(
+        CompiledTile(layout, pixels, unroll),
+        b.constant("weights", packed, FLOAT32),
+        FloatEpilogue(bias, lambda total: apply_activation(total, activation)),
+        (outputs, 1),
+    )
+
+
+def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
+    """Return whether the offsets of loads reach every column of `depth` bytes."""
+    apart = family.column_bytes(depth) * (pixels - 1)
+    last = apart + family.most_unrolled * family.taps_per_step
+    return not is_contiguous(family.layout) or last <= family.reach
 
 
 def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
@@ -201,28 +210,16 @@ def _multiply_in_blocks(
     op: OpCall, b: Kernel, family: MicrokernelFamily, count: int
 ) -> None:
     """Compute blocks of `count` pixels with the micro-kernels of a family."""
-    kernel = weight_offsets(op)
-    flat = kernel.reshape(len(kernel), -1)
     rows_for = partial(family.rows, pixels=count)
-    params = layer_requantization(op)
-    gemm = plan_scalar_gemm(
-        b,
-        op,
-        flat,
-        params,
-        rows_for,
-        family.dtype,
-        weight_zero_point(op) + family.offset,
-        in_32_bits=not family.has_high_product,
-        column_offset=family.offset,
-        taps_per_step=family.taps_per_step,
-    )
-    window = kernel_window(op)
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    size = (count, family.column_bytes(gemm.depth))
-    with pixel_blocks(b, op.output.elements // len(flat), count) as at:
-        columns = pack_columns(b, op, zero_point, window, at, size)
-        emit_scalar_gemm(b, gemm, family, count, columns, at)
+    rows = computed_rows(b, integer_layer(op), rows_for)
+    offset = weight_zero_point(op) + family.offset
+    stored = stored_offset(rows, offset, family.offset)
+    tile = LoopTile(family, rows.channels, count, rows.taps, stored)
+    starts = rows.bias - family.offset * rows.weights.sum(axis=1)
+    has_high = family.has_high_product
+    preference = FormPreference.FITTED if has_high else FormPreference.NARROW
+    make_end = partial(rows.requantize, b, preference=preference)
+    multiply_windows(b, op, plan_gemm(b, tile, rows, starts, make_end))
 
 
 _FAMILIES = (MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY)

@@ -1,12 +1,12 @@
 """Matrix multiplication of int8 or float32 layers: a few columns times a few rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -17,7 +17,6 @@ from firmwright.ops.requantize import Requantization, apply_activation, per_tens
 from firmwright.schedules.epilogue import (
     FormPreference,
     accumulator_bounds,
-    by_arithmetic,
     fold_zero_point_into_bias,
     make_epilogue,
 )
@@ -101,101 +100,3 @@ class _FloatEpilogue:
     def bind_channel(self, b: Kernel, index: ArithExpr) -> FinishElement:
         bias = b.let("channel_bias", b.load(self.bias, [index]))
         return lambda total: apply_activation(total + bias, self.activation)
-
-
-# y[p, o] = epilogue(start[o] + sum over k of column[p, k] * w[o, k]). Weights are
-# packed in groups of output channels, element k of a group contiguous; the last group
-# may be narrower. Every load feeds several multiplications, and accumulators stay in
-# registers.
-
-DEFAULT_UNROLL = 4
-"""Unrolled steps of a column."""
-
-StoreOutput = Callable[[ArithExpr, int, ArithExpr], None]
-
-
-@dataclass(frozen=True, slots=True)
-class PackedMatrix:
-    """The weights of a layer, `rows` x `depth`, in groups of `lanes` rows."""
-
-    layer: ScalarLayerPlan
-    rows: int
-    depth: int
-    lanes: int
-    weights: tir.Buffer
-    unroll: int
-
-
-def pack_matrix(
-    b: Kernel,
-    layer: ScalarLayerPlan,
-    weights: Array,
-    lanes: int,
-    unroll: int = DEFAULT_UNROLL,
-) -> PackedMatrix:
-    rows, depth = weights.shape
-    groups = []
-    for start in range(0, rows, lanes):
-        groups.append(weights[start : start + lanes].T.reshape(-1))
-    dtype = INT16 if weights.dtype == INT16.np else layer.dtype
-    packed = b.constant("weights", np.concatenate(groups), dtype)
-    return PackedMatrix(layer, rows, depth, lanes, packed, unroll)
-
-
-def multiply_columns(
-    b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, store: StoreOutput
-) -> None:
-    """Multiply all rows by `columns` [count, depth]; store by (row, column, value)."""
-    lanes = matrix.lanes
-    full, remainder = divmod(matrix.rows, lanes)
-    if full:
-        with b.for_("group", full) as group:
-            _multiply_group(b, matrix, columns, group * lanes, lanes, store)
-    if remainder:
-        first = ArithExpr(as_expr(full * lanes))
-        _multiply_group(b, matrix, columns, first, remainder, store)
-
-
-def _multiply_group(
-    b: Kernel,
-    matrix: PackedMatrix,
-    columns: tir.Buffer,
-    first: ArithExpr,
-    lanes: int,
-    store: StoreOutput,
-) -> None:
-    count = columns.shape[0]
-    acc = b.reg("acc", matrix.layer.sum_dtype, lanes * count)
-    for lane in range(lanes):
-        start = b.let("start", matrix.layer.start(b, first + lane))
-        for column in range(count):
-            b.store(acc, [lane * count + column], start)
-    shape = (matrix.depth, lanes)
-    w = b.view("w", matrix.weights, first * matrix.depth, shape)
-    steps, remainder = divmod(matrix.depth, matrix.unroll)
-    if steps:
-        with b.for_("j", steps) as j, b.for_("u", matrix.unroll, kind="unrolled") as u:
-            _step(b, acc, columns, w, j * matrix.unroll + u)
-    for k in range(matrix.depth - remainder, matrix.depth):
-        _step(b, acc, columns, w, ArithExpr(as_expr(k)))
-    for lane in range(lanes):
-        row = b.let("row", first + lane)
-        finish = matrix.layer.epilogue.bind_channel(b, row)
-        for form in by_arithmetic(b, finish):
-            for column in range(count):
-                store(row, column, form(b.load(acc, [lane * count + column])))
-
-
-def _step(
-    b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr
-) -> None:
-    count, lanes = columns.shape[0], w.shape[1]
-    inputs = []
-    for column in range(count):
-        value = b.load(columns, [column, k]).cast(acc.dtype)
-        inputs.append(b.let("x", value))
-    for lane in range(lanes):
-        weight = b.let("weight", b.load(w, [k, lane]).cast(acc.dtype))
-        for column, value in enumerate(inputs):
-            at = lane * count + column
-            b.store(acc, [at], b.load(acc, [at]) + value * weight)

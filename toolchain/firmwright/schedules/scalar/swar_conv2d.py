@@ -1,6 +1,7 @@
 """conv2d on cores without SIMD: two products per multiplication (SWAR)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -11,15 +12,18 @@ from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
-from firmwright.ops.conv2d import weight_offsets
-from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules import epilogue, narrow_requantize
+from firmwright.schedules import narrow_requantize
+from firmwright.schedules.epilogue import (
+    FormPreference,
+    RequantizeEpilogue,
+    by_arithmetic,
+)
+from firmwright.schedules.gemm import ComputedRows, computed_rows, integer_layer
 from firmwright.schedules.row_band import pixel_blocks
-from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
-from firmwright.schedules.scalar.gemm_kernel import ScalarGemm, plan_scalar_gemm
+from firmwright.schedules.scalar.gemm_tiles import pack_columns
 
 _C = read_sections(__file__)
 
@@ -146,62 +150,72 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
-    kernel = weight_offsets(op)
-    flat = kernel.reshape(len(kernel), -1)
-    params = epilogue.layer_requantization(op)
-    gemm = plan_scalar_gemm(
-        b,
-        op,
-        flat,
-        params,
-        lambda computed: 1,
-        encode=pack_streams,
-        in_32_bits=family == "thumb1",
+    layer = integer_layer(op)
+    rows = computed_rows(b, layer, lambda computed: 1)
+    streams, starts = pack_streams(rows.weights, rows.bias)
+    form = FormPreference.NARROW if family == "thumb1" else FormPreference.FITTED
+    gemm = _SwarGemm(
+        family=family,
+        rows=rows,
+        segments=_mean_segments(layer.weights),
+        streams=b.constant("weights", streams, INT8),
+        starts=b.constant("bias", starts, INT32),
+        epilogue=rows.requantize(b, preference=form),
     )
-    window = kernel_window(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    counts = [len(divide_row(row)) for row in flat.tolist()]
-    segments = round(float(np.mean(counts)))
-    words = b.allocate("words", INT32, (gemm.depth, WORDS))
-    with pixel_blocks(b, op.output.elements // len(kernel), PIXELS) as at:
+    words = b.allocate("words", INT32, (rows.taps, WORDS))
+    with pixel_blocks(b, op.output.elements // len(layer.bias), PIXELS) as at:
         with b.for_("pair", WORDS) as pair:
-            place, shape = at + pair * 2, (2, gemm.depth)
-            pixels = pack_columns(b, op, zero_point, window, place, shape)
-            with b.unrolled("k", gemm.depth, _UNROLL, 4, 2) as k:
+            place, shape = at + pair * 2, (2, rows.taps)
+            pixels = pack_columns(b, op, zero_point, place, shape)
+            with b.unrolled("k", rows.taps, _UNROLL, 4, 2) as k:
                 low = b.load_i32(pixels, [0, k])
                 high = b.load_i32(pixels, [1, k])
                 b.store(words, [k, pair], low + high * (1 << 16))
-        _emit_channels(b, gemm, family, words, at, segments)
+        _emit_channels(b, gemm, words, at)
+
+
+def _mean_segments(weights: Array) -> int:
+    counts = [len(divide_row(row)) for row in weights.tolist()]
+    return round(float(np.mean(counts)))
+
+
+@dataclass(frozen=True, slots=True)
+class _SwarGemm:
+    """The constants of a layer: a stream of segments and two starts for each row."""
+
+    family: str
+    rows: ComputedRows
+    segments: int
+    streams: tir.Buffer
+    starts: tir.Buffer
+    epilogue: RequantizeEpilogue
 
 
 def _emit_channels(
-    b: Kernel,
-    gemm: ScalarGemm,
-    family: str,
-    words: tir.Buffer,
-    at: ArithExpr,
-    segments: int,
+    b: Kernel, gemm: _SwarGemm, words: tir.Buffer, at: ArithExpr
 ) -> None:
-    gemm.constants.emit_stores(b, at, PIXELS)
-    channels = len(gemm.order.rows)
+    rows, family = gemm.rows, gemm.family
+    rows.constants.emit_stores(b, at, PIXELS)
+    channels, outputs = len(rows.bias), rows.order.channels
     in_registers = family == "rvm"
     sums = None if in_registers else b.allocate("sums", INT32, (PIXELS,))
-    size = gemm.weights.elements // channels
+    size = gemm.streams.elements // channels
     with b.for_("index", channels) as index:
-        stream = b.pointer(gemm.weights, index * size, size)
-        start = b.pointer(gemm.bias, index * 2, 2)
+        stream = b.pointer(gemm.streams, index * size, size)
+        start = b.pointer(gemm.starts, index * 2, 2)
         x = b.pointer(words, 0, words.elements)
         acc = sums or b.reg("acc", INT32, PIXELS)
         loads = [b.load(acc, [i]) for i in range(PIXELS)] if in_registers else []
         memory = () if in_registers else (b.pointer(acc, 0, PIXELS, "w"),)
-        operands = [stream, x, start, gemm.depth, segments, *loads, *memory]
+        operands = [stream, x, start, rows.taps, gemm.segments, *loads, *memory]
         b.evaluate(f"{family}_swar_1x8", operands)
-        channel = b.let("channel", gemm.order.channel(b, index))
+        channel = b.let("channel", rows.order.channel(b, index))
         finish = gemm.epilogue.bind_channel(b, index)
-        first = at * gemm.outputs + channel
-        step = (gemm.outputs,)
+        first = at * outputs + channel
+        step = (outputs,)
         out = b.view("out", b.y, first, (PIXELS,), strides=step, access="w")
-        for form in epilogue.by_arithmetic(b, finish):
+        for form in by_arithmetic(b, finish):
             for place, total in enumerate(loads):
                 b.store(out, [place], form(total))
             if in_registers:

@@ -1,34 +1,48 @@
 """conv2d and fully_connected on Armv6-M: eight channels times one pixel."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.assembly import (
     body_text,
     executed_instructions,
     macro_definitions,
 )
-from firmwright.kernels.contract import sums_of_products
+from firmwright.kernels.contract import (
+    BiasAdder,
+    InterleavedChannels,
+    SumPlace,
+    TileContract,
+    sums_of_products,
+)
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
 from firmwright.kernels.isa import thumb1
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.scalar.gemm import THUMB1_ROWS, thumb1_forms
 from firmwright.ops import fully_connected
-from firmwright.ops.conv2d import weight_offsets
-from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
+from firmwright.ops.requantize import weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.schedules.epilogue import layer_requantization
-from firmwright.schedules.scalar import gemm_kernel
-from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
-from firmwright.schedules.scalar.gemm_kernel import ScalarGemm
+from firmwright.schedules.epilogue import FormPreference
+from firmwright.schedules.gemm import (
+    Correction,
+    GroupOperands,
+    computed_rows,
+    integer_layer,
+    plan_gemm,
+)
+from firmwright.schedules.scalar.gemm_tiles import (
+    StoredOffset,
+    multiply_windows,
+    stored_offset,
+)
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
 # Micro-kernels multiply by weights that are stored with 128 added, and the caller
@@ -88,29 +102,35 @@ INTRINSICS = (
 )
 
 
-# The column of a pixel is the input itself for pointwise convolutions; otherwise it is
-# packed as in conv2d_fully_connected.py. Micro-kernels multiply weights with 128 added,
-# so 128 times the column's sum is subtracted. Constant channels are not computed.
+@dataclass(frozen=True, slots=True)
+class Thumb1Tile:
+    """Eight channels of one pixel, whose sums the micro-kernel stores to memory."""
 
+    taps: int
+    stored: StoredOffset
 
-def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -> None:
-    gemm.constants.emit_stores(b, at, 1)
-    excess = gemm_kernel.sum_column(b, gemm, column, 0)
-    sums = b.allocate("sums", INT32, (ROWS,))
-    with b.for_("group", gemm.blocks) as group:
-        w, start = gemm.block(b, group)
-        x = b.pointer(column, 0, gemm.depth)
+    @property
+    def contract(self) -> TileContract:
+        return TileContract(
+            ROWS,
+            1,
+            InterleavedChannels(UINT8, (ROWS,), self.stored.offset),
+            BiasAdder.MICROKERNEL,
+            sums=SumPlace.MEMORY,
+        )
+
+    def prepare(
+        self, b: Kernel, columns: tir.Buffer
+    ) -> tuple[tir.Buffer, Correction | None]:
+        return columns, self.stored.sum_columns(b, columns, self.taps)
+
+    def multiply(
+        self, b: Kernel, group: GroupOperands, columns: tir.Buffer, sums: tir.Buffer
+    ) -> None:
+        x = b.pointer(columns, 0, self.taps)
         y = b.pointer(sums, 0, ROWS, "w")
-        b.evaluate(microkernel_name(gemm.depth), [w, x, start, y, gemm.depth])
-        with b.for_("row", ROWS) as row:
-            index = b.let("index", group * ROWS + row)
-            channel = b.let("channel", gemm.order.channel(b, index))
-            finish = gemm.epilogue.bind_channel(b, index)
-            stored = b.load(sums, [row])
-            exact = gemm_kernel.subtract_excess(gemm, stored, excess)
-            total = b.let("total", exact)
-            out = b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w")
-            b.store(out, [channel], finish(total))
+        w, start = group.weight_pointer(b), group.bias_pointer(b)
+        b.evaluate(microkernel_name(self.taps), [w, x, start, y, self.taps])
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -121,18 +141,11 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weight_offsets(op)
-    offset = WEIGHT_OFFSET + weight_zero_point(op)
-    flat = kernel.reshape(len(kernel), -1)
-    params = layer_requantization(op)
-    gemm = gemm_kernel.plan_scalar_gemm(
-        b, op, flat, params, lambda computed: ROWS, UINT8, offset, in_32_bits=True
-    )
-    window = kernel_window(op)
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    with b.for_("pixel", op.output.elements // len(kernel)) as at:
-        column = pack_columns(b, op, zero_point, window, at, (1, gemm.depth))
-        _emit_gemm(b, gemm, column, at)
+    rows = computed_rows(b, integer_layer(op), lambda computed: ROWS)
+    stored = stored_offset(rows, WEIGHT_OFFSET + weight_zero_point(op))
+    tile = Thumb1Tile(rows.taps, stored)
+    make_end = partial(rows.requantize, b, preference=FormPreference.NARROW)
+    multiply_windows(b, op, plan_gemm(b, tile, rows, rows.bias, make_end))
 
 
 SCHEDULES = tuple(
