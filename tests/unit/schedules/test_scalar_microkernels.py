@@ -372,6 +372,21 @@ def test_layers_of_unsigned_operands_match_the_reference(
                     judge(call, schedule, config)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_fully_connected_layers_match_the_reference(
+    seed: int, judge, random_fully_connected
+) -> None:
+    call = with_dead_channels(random_fully_connected(seed), seed)
+    schedules = [
+        schedule
+        for schedule in conv2d_fully_connected.SCHEDULES
+        if schedule.op == call.op
+    ]
+    for schedule in (*schedules, thumb1_conv2d_fully_connected.SCHEDULES[1]):
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_depthwise_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution

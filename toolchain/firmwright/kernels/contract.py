@@ -1,7 +1,7 @@
-"""What tiles of a matrix product agree on with the schedules that call them.
+"""The contract between tiles of a matrix product and the schedules that call them.
 
-A tile is a micro-kernel of some output channels times some pixels. What it computes is
-stated here in numpy, whatever its instructions are.
+A tile is a micro-kernel of some output channels times some pixels. Its result is stated
+here in numpy, whatever its instructions are.
 """
 
 import enum
@@ -18,8 +18,8 @@ from firmwright.base.rounding import divide_up
 class WeightLayout(Protocol):
     """How memory holds the weights [channel, tap] that micro-kernels read.
 
-    Its obligations are what a proof of a micro-kernel assumes of weights and sums; a
-    schedule checks them before it selects the layout.
+    A proof of a micro-kernel assumes that weights and sums meet the obligations of the
+    layout; a schedule checks them before it selects it.
     """
 
     @property

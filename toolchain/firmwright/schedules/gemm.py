@@ -7,10 +7,10 @@
         products: the tile
         for each channel: epilogue and stores
 
-A family brings its tiles, which say in their contract what the micro-kernel leaves to
-the schedule, and chooses between them. The input's zero point is folded into the bias,
-which is exact because padding holds the zero point. Constant channels are stored first
-and not computed; the last group repeats its last channel, if needed.
+A family brings its tiles and chooses between them. The contract of a tile says which of
+these parts the micro-kernel leaves to the schedule. The input's zero point is folded
+into the bias, which is exact because padding holds the zero point. Constant channels
+are stored first and not computed; the last group repeats its last channel, if needed.
 """
 
 from collections.abc import Callable, Mapping

@@ -212,10 +212,13 @@ def pack_columns(
     if window.pointwise and shape[1] == taps:
         aligned = math.gcd(taps, KERNEL_ALIGNMENT)
         return b.view("pixels", b.input(0), at * taps, shape, alignment=aligned)
-    columns = b.allocate("columns", op.input(0).dtype, shape)
+    image = b.input(0)
+    if op.op == "fully_connected":
+        image = b.view("image", image, 0, (image.elements // taps, 1, 1, taps))
+    columns = b.allocate("columns", image.dtype, shape)
     for pixel, tap in product(range(shape[0]), range(taps, shape[1])):
         b.store(columns, [pixel, tap], 0)
-    RowIm2colPacker(b, window, b.input(0), columns, zero_point).pack(op, at)
+    RowIm2colPacker(b, window, image, columns, zero_point).pack(op, at)
     return columns
 
 
