@@ -22,9 +22,11 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
-from firmwright.schedules.helium import add_sub, moves, resize_bilinear
+from firmwright.schedules.helium import add_sub, moves, pool2d, resize_bilinear
+from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
+from firmwright.schedules.rvv import pool2d as riscv_pool2d
 
 CASES = 32
 WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
@@ -48,8 +50,13 @@ def check(
 ) -> None:
     """Compare the first `used` lanes, and that others are not stored."""
     rng = np.random.default_rng(lanes + used)
-    memory = {x.name: drawn_elements(rng, x.dtype, lanes) for x in loop.inputs}
+    pixels = numbers.get("rows", 1) * numbers.get("columns", 1)
+    memory = {
+        x.name: drawn_elements(rng, x.dtype, lanes * pixels) for x in loop.pointers
+    }
     y = drawn_elements(rng, loop.output.dtype, lanes)
+    if loop.output in loop.inputs:  # a sum that goes on
+        y >>= 8
     everywhere = {x: np.full(CASES, value) for x, value in numbers.items()}
     registers = {x: [values] for x, values in everywhere.items()}
     state = run_program(
@@ -127,6 +134,58 @@ def test_interpolations_of_helium(dtype: DType, lane: int, bits: int) -> None:
         weights = {"up": up, "down": whole - up, "bits": 2 * bits}
         weights |= {"to_left": left, "to_right": whole - left}
         check_helium(loop, f"mve_interpolate_{dtype.name}_{lane}", weights)
+
+
+def window_numbers(lanes: int, rows: int, columns: int) -> dict[str, int]:
+    """Return the numbers of a window whose pixels have `lanes` channels."""
+    steps = {"row_step": columns * lanes, "step": lanes}
+    return {"rows": rows, "columns": columns, **steps}
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+def test_maxima_of_helium(dtype: DType) -> None:
+    loop = pool2d.MAX_ROWS[dtype].loop(dtype)
+    numbers = window_numbers(128 // dtype.bits, 2, 3)
+    for low, high in ((dtype.min, dtype.max), (-3, 100)):
+        limits = {"start": dtype.min, "low": low, "high": high}
+        check_helium(loop, f"mve_max_{dtype.name}", {**numbers, **limits})
+
+
+def mean_numbers(lanes: int, dtype: DType, lane: DType, columns: int) -> dict[str, int]:
+    taps = 3 * columns
+    start = taps // 2 - taps * dtype.min
+    reciprocal = exact_reciprocal(taps, start + taps * dtype.max, lane.bits)
+    assert reciprocal is not None
+    return {
+        **window_numbers(lanes, 3, columns),
+        "start": start,
+        "is_even": 1 - taps % 2,
+        "reciprocal": int(np.uint32(reciprocal.factor).astype(np.int32)),
+        "shift": reciprocal.shift,
+        "low": -2,
+        "high": dtype.max,
+    }
+
+
+@pytest.mark.parametrize(("dtype", "lane"), pool2d.MEANS)
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_means_of_helium(dtype: DType, lane: DType, columns: int) -> None:
+    numbers = mean_numbers(128 // lane.bits, dtype, lane, columns)
+    name = f"mve_mean_{dtype.name}_{lane.bits}"
+    check_helium(pool2d.MEANS[dtype, lane], name, numbers)
+
+
+def test_sums_of_rows_of_helium() -> None:
+    numbers = {**window_numbers(4, 2, 3), "start": 0}
+    check_helium(pool2d.ROW_SUMS, "mve_add_row", numbers)
+
+
+def test_pools_of_riscv_vectors() -> None:
+    numbers = mean_numbers(riscv_pool2d.SUMS, INT8, INT16, 2)
+    check_riscv(riscv_pool2d.MEANS, "rvv_mean_int8_16", numbers, riscv_pool2d.SUMS)
+    limits = {"start": -128, "low": -100, "high": 90}
+    numbers = {**window_numbers(riscv_pool2d.BYTES, 2, 2), **limits}
+    check_riscv(riscv_pool2d.MAXIMA, "rvv_max_int8", numbers, riscv_pool2d.BYTES)
 
 
 def test_flips_of_signs_of_helium() -> None:

@@ -236,11 +236,14 @@ def judge() -> Callable[[OpCall, Schedule[ScheduleConfig], ScheduleConfig], None
         call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig
     ) -> None:
         rng = np.random.default_rng(0)
-        x = rng.integers(-128, 128, call.input(0).shape).astype(np.int8)
+        dtype = call.input(0).dtype
+        drawn = rng.integers(dtype.min, dtype.max + 1, call.input(0).shape)
+        x = drawn.astype(dtype.np)
         arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]
         (expected,) = op_table()[call.op].reference(call, arrays)
         kernel = _built(call, schedule, config)
-        actual = _executed(call, kernel, x, np.zeros(call.output.shape, np.int8))
+        empty = np.zeros(call.output.shape, call.output.dtype.np)
+        actual = _executed(call, kernel, x, empty)
         np.testing.assert_array_equal(actual, expected)
 
     return check

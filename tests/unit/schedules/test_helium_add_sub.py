@@ -1,26 +1,23 @@
-"""add, sub, mul and average_pool2d on Helium match the reference."""
+"""add, sub and mul on Helium match the reference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, Schedule
-from firmwright.schedules.helium import add_sub, average_pool2d
+from firmwright.schedules.helium import add_sub
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
-
-(POOL,) = average_pool2d.SCHEDULES
 
 
 def tensor(
@@ -52,35 +49,6 @@ def random_sum(op: str, seed: int, dtype: DType) -> OpCall:
     )
 
 
-def random_pool(seed: int) -> OpCall:
-    rng = np.random.default_rng(seed)
-    size, stride = rng.integers(1, 6, 2), rng.integers(1, 4, 2)
-    outputs = rng.integers(1, 5, 2)
-    channels = int(rng.integers(8, 30))
-    height, width = (outputs - 1) * stride + size
-    x = tensor(
-        (1, int(height), int(width), channels), 0.1, int(rng.integers(-128, 128))
-    )
-    assert x.quantization is not None
-    attrs = {
-        "size": tuple(map(int, size)),
-        "stride": tuple(map(int, stride)),
-        "dilation": (1, 1),
-        "padding": (0, 0, 0, 0),
-        "activation": str(rng.choice(["none", "relu", "relu6"])),
-    }
-    y = TensorType(
-        (1, int(outputs[0]), int(outputs[1]), channels), INT8, x.quantization
-    )
-    return OpCall(
-        "average_pool2d",
-        (x,),
-        (y,),
-        attrs_from_mapping("average_pool2d", attrs),
-        (None,),
-    )
-
-
 def check(call: OpCall, schedule: Schedule) -> None:
     rng = np.random.default_rng(7)
     dtype = call.output.dtype
@@ -109,46 +77,3 @@ def test_sums_and_products_match_the_reference(schedule, dtype: DType) -> None:
     assert len(fitting) >= 20
     for call in fitting:
         check(call, schedule)
-
-
-def test_average_pools_match_the_reference() -> None:
-    for seed in range(24):
-        call = random_pool(seed)
-        assert POOL.configs(call)
-        check(call, POOL)
-
-
-def test_windows_too_large_for_int16_sums_are_not_supported() -> None:
-    x = tensor((1, 16, 16, 8), 0.1, 0)
-    attrs = {
-        "size": (16, 16),
-        "stride": (1, 1),
-        "dilation": (1, 1),
-        "padding": (0, 0, 0, 0),
-        "activation": "none",
-    }
-    call = OpCall(
-        "average_pool2d",
-        (x,),
-        (tensor((1, 1, 1, 8), 0.1, 0),),
-        attrs_from_mapping("average_pool2d", attrs),
-        (None,),
-    )
-    assert not POOL.configs(call)
-
-
-@pytest.mark.parametrize("channels", [4, 9, 16])
-def test_rows_are_added_to_one_sum_per_channel(channels: int) -> None:
-    assert POOL.fold is not None
-    kernel = Builder("rows")
-    x = kernel.buffer_param("x", INT8, (1, 2, 5, channels), "in")
-    acc = kernel.buffer_param("acc", INT32, (channels,), "inout")
-    POOL.fold(random_pool(1), kernel, x, acc)
-    func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}), INTRINSICS)
-    rng = np.random.default_rng(channels)
-    rows = rng.integers(-128, 128, x.shape).astype(np.int8)
-    sums = rng.integers(-(1 << 20), 1 << 20, channels).astype(np.int32)
-    expected = sums + rows.astype(np.int32).sum(axis=(0, 1, 2))
-    interpret(func, {"x": rows, "acc": sums}, INTRINSICS)
-    np.testing.assert_array_equal(sums, expected)

@@ -1,8 +1,8 @@
 """Programs of vector intrinsics, for which a compiler allocates registers.
 
-They have no loops: a loop over elements is text around them (`elementwise.py`). Steps
-may depend on conditions of immediate operands, which vanish when a compiler inlines the
-micro-kernel:
+A loop over elements is text around them (`elementwise.py`); their only loops are those
+over the taps of a window. Steps may depend on conditions of immediate operands, which
+vanish when a compiler inlines the micro-kernel:
 
     with k.when(k(less, shift, 0)):
         k(vrshlq_n_s32, total, shift, into=total)
@@ -10,7 +10,8 @@ micro-kernel:
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from firmwright.kernels.program import (
     Address,
     Argument,
     Lane,
+    PointerOperand,
     Program,
     Step,
     VirtualRegister,
@@ -48,7 +50,20 @@ class When:
     otherwise: tuple["VectorNode", ...] = ()
 
 
-VectorNode: TypeAlias = Step | When
+@dataclass(frozen=True, slots=True)
+class WindowTaps:
+    """Nodes that are executed for each tap of a window, at which `tap` then points.
+
+    The window begins at `corner`. It has `rows` rows, `row_step` elements apart, of
+    `columns` taps each, `step` elements apart: numbers of the C.
+    """
+
+    corner: Address
+    tap: PointerOperand
+    body: tuple["VectorNode", ...]
+
+
+VectorNode: TypeAlias = Step | When | WindowTaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,8 @@ def _chosen_steps(
             case When(condition, body, otherwise):
                 taken = body if found[condition] else otherwise
                 yield from _chosen_steps(taken, numbers, found)
+            case WindowTaps():
+                yield from _steps_of_taps(node, numbers, found)
             case Step(instr, (VirtualRegister() as result,), operands):
                 known = [_number_of(given, numbers, found) for given in operands]
                 if None not in known and instr.instruction_set is C_NUMBERS:
@@ -85,6 +102,23 @@ def _chosen_steps(
                 yield node
             case Step():
                 yield node
+
+
+def _steps_of_taps(
+    window: WindowTaps,
+    numbers: Mapping[str, int],
+    found: dict[VirtualRegister, int],
+) -> Iterator[Step]:
+    for row, column in product(range(numbers["rows"]), range(numbers["columns"])):
+        place = row * numbers["row_step"] + column * numbers["step"]
+        for step in _chosen_steps(window.body, numbers, found):
+            operands = []
+            for given in step.operands:
+                if isinstance(given, Address) and given.pointer == window.tap:
+                    corner = window.corner
+                    given = corner.pointer[corner.index + place]
+                operands.append(given)
+            yield replace(step, operands=tuple(operands))
 
 
 def _number_of(
@@ -184,6 +218,14 @@ class VectorBuilder(ProgramBuilder):
         self._nodes = []
         yield
         self._nodes = [*outer, When(last.condition, last.body, tuple(self._nodes))]
+
+    @contextmanager
+    def window(self, corner: Address) -> Iterator[Address]:
+        """Repeat the steps for all taps of a window; yield the address of a tap."""
+        tap = PointerOperand("tap", corner.pointer.dtype)
+        outer, self._nodes = self._nodes, []
+        yield tap[0]
+        self._nodes = [*outer, WindowTaps(corner, tap, tuple(self._nodes))]
 
     def build_vectors(self) -> VectorProgram:
         return VectorProgram(self.name, tuple(self._nodes))

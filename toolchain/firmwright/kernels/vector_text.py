@@ -16,7 +16,12 @@ from firmwright.kernels.isa.c_numbers import C_NUMBERS
 from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import RVV, register_group
 from firmwright.kernels.program import Address, Argument, Lane, Step, VirtualRegister
-from firmwright.kernels.vector_program import VectorNode, VectorProgram, When
+from firmwright.kernels.vector_program import (
+    VectorNode,
+    VectorProgram,
+    When,
+    WindowTaps,
+)
 
 _WIDTH = 88
 """Maximum length of a statement, before it is indented."""
@@ -43,10 +48,13 @@ def vector_c_type(instr: Instr, place: RegisterPlace) -> str:
 
 def _steps(nodes: Sequence[VectorNode]) -> Iterator[Step]:
     for node in nodes:
-        if isinstance(node, When):
-            yield from _steps((*node.body, *node.otherwise))
-        else:
-            yield node
+        match node:
+            case When(_, body, otherwise):
+                yield from _steps((*body, *otherwise))
+            case WindowTaps(_, _, body):
+                yield from _steps(body)
+            case Step():
+                yield node
 
 
 def _used_values(nodes: Sequence[VectorNode]) -> Iterator[VirtualRegister]:
@@ -85,16 +93,35 @@ class _Text:
     def block(self, nodes: Sequence[VectorNode]) -> list[str]:
         lines = []
         for node in nodes:
-            if isinstance(node, Step):
-                lines += self._step(node)
-                continue
-            lines.append(f"if ({self._take(node.condition).text}) {{")
-            lines += [indent(line, "    ") for line in self.block(node.body)]
-            if node.otherwise:
-                lines.append("} else {")
-                lines += [indent(line, "    ") for line in self.block(node.otherwise)]
-            lines.append("}")
+            match node:
+                case Step():
+                    lines += self._step(node)
+                case When():
+                    lines += self._when(node)
+                case WindowTaps():
+                    lines += self._taps(node)
         return lines
+
+    def _when(self, node: When) -> list[str]:
+        lines = [f"if ({self._take(node.condition).text}) {{"]
+        lines += [indent(line, "    ") for line in self.block(node.body)]
+        if node.otherwise:
+            lines.append("} else {")
+            lines += [indent(line, "    ") for line in self.block(node.otherwise)]
+        return [*lines, "}"]
+
+    def _taps(self, node: WindowTaps) -> list[str]:
+        corner = self._take(node.corner).text
+        body = [indent(line, " " * 8) for line in self.block(node.body)]
+        return [
+            "for (int32_t i = 0; i < rows; ++i) {",
+            f"    {node.tap.declaration} = {corner} + i * row_step;",
+            "    for (int32_t j = 0; j < columns; ++j) {",
+            *body,
+            f"        {node.tap.name} += step;",
+            "    }",
+            "}",
+        ]
 
     def _step(self, step: Step) -> list[str]:
         (result,) = step.results

@@ -42,6 +42,7 @@ from firmwright.kernels.isa.vectors import (
     cast,
     each,
     exclusive_or,
+    high_half_of_product,
     magnitude,
     multiply,
     multiply_add,
@@ -82,6 +83,12 @@ def vdupq_n_s8(a: Int) -> Bytes16:
 def vdupq_n_s16(a: Int) -> Halves8:
     """Return the low half in all lanes."""
     return repeat(a.cast(INT16), 8)
+
+
+@MVE.instruction("vdup.16 {d}, {a}", c="vdupq_n_u16((uint16_t){a})")
+def vdupq_n_u16(a: Word) -> UnsignedHalves8:
+    """Return the low half in all lanes."""
+    return repeat(a.cast(UINT16), 8)
 
 
 @MVE.instruction("vdup.32 {d}, {a}", c="vdupq_n_s32({a})")
@@ -154,6 +161,7 @@ def vgetq_lane_s16(a: Halves8, lane: Lane8) -> Int:
 vaddq_s16 = _row("vadd.i16", "vaddq_s16", BINARY_HALVES, lanewise(add))
 vaddq_s32 = _row("vadd.i32", "vaddq_s32", BINARY_INTS, lanewise(add))
 vaddq_n_s32 = _row("vadd.i32", "vaddq_n_s32", INTS_AND_NUMBER, lanewise(add))
+vaddq_n_s16 = _row("vadd.i16", "vaddq_n_s16", HALVES_AND_NUMBER, lanewise(add))
 
 
 @MVE.instruction("vaddt.i32 {d}, {a}, {b}", c="vaddq_m_n_s32({d}, {a}, {b}, {inside})")
@@ -164,6 +172,7 @@ def vaddq_m_n_s32(d: Ints4, a: Ints4, b: Int, inside: Predicate4) -> Ints4:
 
 vsubq_s32 = _row("vsub.i32", "vsubq_s32", BINARY_INTS, lanewise(subtract))
 vsubq_n_s32 = _row("vsub.i32", "vsubq_n_s32", INTS_AND_NUMBER, lanewise(subtract))
+vsubq_n_s16 = _row("vsub.i16", "vsubq_n_s16", HALVES_AND_NUMBER, lanewise(subtract))
 vqaddq_s16 = _row("vqadd.s16", "vqaddq_s16", BINARY_HALVES, lanewise(saturating_add))
 vqaddq_s32 = _row("vqadd.s32", "vqaddq_s32", BINARY_INTS, lanewise(saturating_add))
 vqaddq_n_s16 = _row(
@@ -205,6 +214,18 @@ vmlaq_n_s32 = _row(
     lanewise(multiply_add),
 )
 vmulhq_s32 = _row("vmulh.s32", "vmulhq_s32", BINARY_INTS, lanewise(high_product))
+vmulhq_u16 = _row(
+    "vmulh.u16",
+    "vmulhq_u16",
+    signature(UnsignedHalves8, a=UnsignedHalves8, b=UnsignedHalves8),
+    lanewise(high_half_of_product),
+)
+vmulhq_u32 = _row(
+    "vmulh.u32",
+    "vmulhq_u32",
+    signature(UnsignedInts4, a=UnsignedInts4, b=UnsignedInts4),
+    lanewise(high_half_of_product),
+)
 vqrdmulhq_s32 = _row(
     "vqrdmulh.s32",
     "vqrdmulhq_s32",
@@ -286,6 +307,18 @@ def vshrq_n_s32(a: Ints4, amount: Annotated[int, Immediate(range(1, 33))]) -> In
 
 @MVE.instruction("vshl.s32 {d}, {amount}", c="vshlq_r_s32({d}, {amount})")
 def vshlq_r_s32(d: Ints4, amount: Int) -> Ints4:
+    """Return d * 2^amount, rounded down, modulo 2^32, by the low byte of `amount`."""
+    return tuple(shift_by_sign(lane, amount, rounds=False) for lane in d)
+
+
+@MVE.instruction("vshl.u16 {d}, {amount}", c="vshlq_r_u16({d}, {amount})")
+def vshlq_r_u16(d: UnsignedHalves8, amount: Int) -> UnsignedHalves8:
+    """Return d * 2^amount, rounded down, modulo 2^16, by the low byte of `amount`."""
+    return tuple(shift_by_sign(lane, amount, rounds=False) for lane in d)
+
+
+@MVE.instruction("vshl.u32 {d}, {amount}", c="vshlq_r_u32({d}, {amount})")
+def vshlq_r_u32(d: UnsignedInts4, amount: Int) -> UnsignedInts4:
     """Return d * 2^amount, rounded down, modulo 2^32, by the low byte of `amount`."""
     return tuple(shift_by_sign(lane, amount, rounds=False) for lane in d)
 

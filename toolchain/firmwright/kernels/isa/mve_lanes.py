@@ -5,7 +5,7 @@ Semantics: instruction descriptions of the Armv8-M architecture reference manual
 
 from functools import partial
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, UINT32
 from firmwright.ir.tir.builder import maximum, minimum
 from firmwright.kernels.isa.instruction import (
     Bytes16,
@@ -17,6 +17,7 @@ from firmwright.kernels.isa.instruction import (
     Predicate4,
     Predicate8,
     Predicate16,
+    UnsignedHalves8,
     UnsignedInts4,
     Word,
     signature,
@@ -126,6 +127,18 @@ def vreinterpretq_s16_s32(a: Ints4) -> Halves8:
 def vreinterpretq_s8_s16(a: Halves8) -> Bytes16:
     """Return the bits of a as bytes; no instruction, the register is the same."""
     return split_words(a, INT8)
+
+
+@MVE_LANES.instruction("", c="vreinterpretq_u16_s16({a})")
+def vreinterpretq_u16_s16(a: Halves8) -> UnsignedHalves8:
+    """Return the bits of a as unsigned halves; the register is the same."""
+    return cast(a, UINT16)
+
+
+@MVE_LANES.instruction("", c="vreinterpretq_s16_u16({a})")
+def vreinterpretq_s16_u16(a: UnsignedHalves8) -> Halves8:
+    """Return the bits of a as signed halves; the register is the same."""
+    return cast(a, INT16)
 
 
 @MVE_LANES.instruction("", c="vreinterpretq_u32_s32({a})")

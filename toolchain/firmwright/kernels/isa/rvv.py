@@ -43,8 +43,10 @@ from firmwright.kernels.isa.operations import lanewise
 from firmwright.kernels.isa.vectors import (
     active,
     add,
+    cast,
     each,
     first_lanes,
+    high_half_of_product,
     products,
     repeat,
     rounding_doubling_high_product,
@@ -215,7 +217,7 @@ def _store(v: _Vectors, dtype: DType) -> None:
 
 
 def _scale(v: _Vectors) -> None:
-    """Add what every micro-kernel does with its sums, in words."""
+    """Add the steps of every micro-kernel with its sums, in words."""
     v.lane_row("vadd_vv", add, INT32, INT32, INT32)
     v.lane_row("vsra_vx", _shift_right, INT32, INT32, Word)
     v.lane_row("vmulh_vv", high_product, INT32, INT32, INT32)
@@ -232,6 +234,11 @@ def _scale(v: _Vectors) -> None:
 def _narrow(v: _Vectors) -> None:
     """Add the instructions that make bytes of scaled sums."""
     v.lane_row("vnclip_wv", _narrowed, INT16, INT32, UINT16, text=_ROUNDED_TEXT)
+    _limit(v)
+
+
+def _limit(v: _Vectors) -> None:
+    """Add the instructions that make bytes of halves."""
     v.lane_row("vsadd_vx", saturating_add, INT16, INT16, Int, text="{a}, (int16_t){b}")
     v.lane_row("vmax_vx", maximum, INT16, INT16, Int, text="{a}, (int16_t){b}")
     v.lane_row("vmin_vx", minimum, INT16, INT16, Int, text="{a}, (int16_t){b}")
@@ -255,7 +262,7 @@ def _multiply_accumulate(v: _Vectors) -> None:
 
 
 def _tensor_sums(v: _Vectors) -> None:
-    """Add what sums of two tensors need besides."""
+    """Add the other instructions of sums of two tensors."""
     v.lane_row("vsext_vf4", _as_int, INT32, INT8, text="{a}")
     v.lane_row("vsub_vv", subtract, INT32, INT32, INT32)
     v.lane_row("vsub_vx", subtract, INT32, INT32, Int)
@@ -273,7 +280,7 @@ def _tensor_sums(v: _Vectors) -> None:
 
 
 def _products_by_channel(v: _Vectors) -> None:
-    """Add what products by channel need besides."""
+    """Add the other instructions of products by channel."""
     v.lane_row(
         "vwmacc_vv", _add_product, INT32, INT32, INT16, INT16, text="{d}, {a}, {b}"
     )
@@ -316,11 +323,35 @@ def _products_of_bytes(v: _Vectors) -> None:
         return a[part * half.lanes : (part + 1) * half.lanes]
 
 
-def _fill(v: _Vectors) -> None:
-    @v.row("vmv_v_x", INT8, "(int8_t){a}, {vl}")
-    def vmv(a: Int, vl: Word) -> Annotated[Lanes, v.of(INT8)]:
-        """Return the low byte of a in all lanes."""
-        return repeat(a.cast(INT8), v.lanes)
+def _fill(v: _Vectors, dtype: DType) -> None:
+    @v.row("vmv_v_x", dtype, f"({dtype.c_type}){{a}}, {{vl}}")
+    def vmv(a: Int, vl: Word) -> Annotated[Lanes, v.of(dtype)]:
+        """Return the low bits of a in all lanes."""
+        return repeat(a.cast(dtype), v.lanes)
+
+
+def _means_of_bytes(v: _Vectors) -> None:
+    """Add sums of bytes in halves, and their quotients by a constant."""
+    v.lane_row("vwadd_wv", add, INT16, INT16, INT8)
+    v.lane_row("vadd_vv", add, INT16, INT16, INT16)
+    v.lane_row("vsub_vx", subtract, INT16, INT16, Int, text="{a}, (int16_t){b}")
+    v.lane_row("vsra_vx", _shift_right, INT16, INT16, Word)
+    number = "{a}, (uint16_t){b}"
+    v.lane_row("vmulhu_vx", high_half_of_product, UINT16, UINT16, Word, text=number)
+    v.lane_row("vsrl_vx", _shift_right, UINT16, UINT16, Word)
+    for source, target in ((INT16, UINT16), (UINT16, INT16)):
+        _reinterpret(v, source, target)
+
+
+def _reinterpret(v: _Vectors, source: DType, target: DType) -> None:
+    name = f"vreinterpret_v_{v.group(source)}_{v.group(target)}"
+
+    @RVV.instruction("", name, c=f"__riscv_{name}({{a}})")
+    def vreinterpret(
+        a: Annotated[Lanes, v.of(source)],
+    ) -> Annotated[Lanes, v.of(target)]:
+        """Return the same bits as another type; no instruction."""
+        return cast(a, target)
 
 
 for _lanes in (8, 16, 32):
@@ -337,7 +368,13 @@ _products_by_channel(_Vectors(32))
 _length("e16m8", 64)
 _load(_Vectors(64), INT8)
 _products_of_bytes(_Vectors(64))
+_fill(_Vectors(64), INT16)
+_means_of_bytes(_Vectors(64))
+_limit(_Vectors(64))
+_store(_Vectors(64), INT8)
 _length("e8m8", 128)
 _load(_Vectors(128), INT8)
 _store(_Vectors(128), INT8)
-_fill(_Vectors(128))
+_fill(_Vectors(128), INT8)
+_Vectors(128).lane_row("vmax_vv", maximum, INT8, INT8, INT8)
+_Vectors(128).lane_row("vmin_vv", minimum, INT8, INT8, INT8)

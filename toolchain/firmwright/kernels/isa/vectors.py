@@ -147,6 +147,14 @@ def saturate_cast(value: ArithExpr, dtype: DType) -> ArithExpr:
     return saturate(value, dtype).cast(dtype)
 
 
+def high_half_of_product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return the high half of the product of numbers without a sign, in their width."""
+    dtype = a.expr.dtype
+    wide = UINT32 if dtype.bits == 16 else UINT64
+    product = a.cast(wide) * b.cast(dtype).cast(wide)
+    return shift_right(product, dtype.bits).cast(dtype)
+
+
 def rounding_doubling_high_product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Return (2 a b + 2^31) >> 32 of int32; only -2^31 times itself saturates."""
     product = a.cast(INT64) * b.cast(INT64)

@@ -3,21 +3,18 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
-from firmwright.ir.graph.attributes.layers import (
-    ActivationAttrs,
-    AveragePoolAttrs,
-    PoolAttrs,
-)
+from firmwright.ir.graph.attributes.layers import AveragePoolAttrs, PoolAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
-from firmwright.ops.requantize import quantized_activation_range
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.pooling import activation_limits, is_inside, pooled_pixels
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows
 # of up to 255 elements. SSUB8 and SEL select the greater of four pairs of bytes.
@@ -36,10 +33,8 @@ _POWERS = [1 << shift for shift in range(1, 8)]
 
 
 def _average_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    window = pool_window(op)
-    if window.guarded(0) or window.guarded(1):
-        return ()
-    return _configs(op) if math.prod(window.size) <= _MAX_SUMMED else ()
+    is_summed = is_inside(op) and math.prod(pool_window(op).size) <= _MAX_SUMMED
+    return _configs(op) if is_summed else ()
 
 
 def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -50,9 +45,7 @@ def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _max_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != INT8:
         return ()
-    activation = op.attributes(ActivationAttrs).activation
-    bounds = quantized_activation_range(activation, op.output)
-    return _configs(op) if bounds == (INT8.min, INT8.max) else ()
+    return _configs(op) if activation_limits(op) == (INT8.min, INT8.max) else ()
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -68,12 +61,12 @@ def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             operands = [b.load(sums, [half]), word]
             b.store(sums, [half], call_intrinsic(name, operands, UINT32))
 
-    with _outputs(op, b) as (start, target, _):
+    with _groups(op, b) as group:
         sums = b.reg("sums", UINT32, 2)
         for half in (0, 1):
             b.store(sums, [half], 0)
-        _each_word(op, b, start, lambda word: add(sums, word))
-        y = b.view("out", b.y, target, (_LANES,), access="w")
+        _each_word(op, b, group.start, lambda word: add(sums, word))
+        y = b.view("out", b.y, group.target, (_LANES,), access="w")
         for half in (0, 1):
             for place, shift in ((half, 16), (half + 2, 0)):
                 upper = b.load(sums, [half]) << shift  # its upper half is the sum
@@ -86,7 +79,7 @@ def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> No
     attrs = op.attributes(AveragePoolAttrs)
     count = math.prod(attrs.size)
     is_unsigned = attrs.unsigned
-    with _outputs(op, b) as (start, target, _):
+    with _groups(op, b) as group:
         even = b.register("even", UINT32, 0)
         rest = b.register("rest", UINT32, 0)
 
@@ -103,50 +96,61 @@ def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> No
                 half = above + (count // 2 - 1) * _ONES
             return b.let("means", sums + half >> count.bit_length() - 1 & 0xFF00FF)
 
-        _each_word(op, b, start, add)
+        _each_word(op, b, group.start, add)
         # `rest` also has 256 times the sum of channel 2, which may exceed its half.
         odd = b.let("odd", rest.value - (even.value >> 16 << 8))
-        y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
+        y = b.view(
+            "out", b.y, group.target, (1,), dtype=UINT32, access="w", alignment=4
+        )
         raised_means = means(even.value) + (means(odd) << 8)
         b.store(y, [0], binary_expr("xor", raised_means, _SIGNS))
 
 
 def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window = pool_window(op)
-    with _outputs(op, b) as (start, target, (at, group)):
+    with _groups(op, b) as group:
         maximum = b.register("maximum", UINT32, 0x80808080)
 
         def take(word: ArithExpr) -> None:
             maximum.set(call_intrinsic("smax8", [maximum.value, word], UINT32))
 
-        if window.guarded(0) or window.guarded(1):
+        if not is_inside(op):
             shape = (*op.input(0).shape[:3], op.input(0).shape[3] // _LANES)
             words = b.view("words", b.input(0), 0, shape, dtype=UINT32, alignment=4)
-            with window.taps(b, at) as (_, _, iy, ix):
-                take(b.let("word", b.load(words, [at.n, iy, ix, group])))
+            with window.taps(b, group.at) as (_, _, iy, ix):
+                take(b.let("word", b.load(words, [group.at.n, iy, ix, group.number])))
         else:
-            _each_word(op, b, start, take)
-        y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
+            _each_word(op, b, group.start, take)
+        y = b.view(
+            "out", b.y, group.target, (1,), dtype=UINT32, access="w", alignment=4
+        )
         b.store(y, [0], maximum.value)
 
 
-@contextmanager
-def _outputs(
-    op: OpCall, b: Kernel
-) -> Iterator[tuple[ArithExpr, ArithExpr, tuple[OutputPosition, ArithExpr]]]:
-    """Loop over groups of four channels.
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Four channels of an output pixel, with their elements of window and output."""
 
-    Yield the offsets of window and output, and the indices.
-    """
-    window = pool_window(op)
-    batch, height, width, channels = op.output.shape
-    _, rows, cols, _ = op.input(0).shape
-    extents = (batch, height, width, channels // _LANES)
-    with b.loops("n oy ox group", extents) as (n, oy, ox, group):
-        first = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
-        at = ((n * height + oy) * width + ox) * channels
-        indices = (OutputPosition(n, oy, ox), group)
-        yield first * channels + group * _LANES, at + group * _LANES, indices
+    number: ArithExpr
+    start: ArithExpr
+    target: ArithExpr
+    at: OutputPosition
+
+
+@contextmanager
+def _groups(op: OpCall, b: Kernel) -> Iterator[_Group]:
+    """Loop over groups of four channels of each pixel."""
+    channels = op.output.shape[3]
+    with (
+        pooled_pixels(op, b) as pixel,
+        b.for_("group", channels // _LANES) as group,
+    ):
+        yield _Group(
+            group,
+            pixel.corner * channels + group * _LANES,
+            pixel.place * channels + group * _LANES,
+            pixel.at,
+        )
 
 
 def _each_word(

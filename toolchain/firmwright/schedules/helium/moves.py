@@ -92,7 +92,7 @@ def _evaluate(
     spans, size = [], dtype.size_bytes
     for buffer in (b.y, b.input(0)):
         count = buffer.elements * buffer.dtype.size_bytes // size
-        access: tir.AccessMode = "rw" if buffer == b.y else "r"
+        access: tir.AccessMode = "w" if buffer == b.y else "r"
         view = b.view(
             "run", buffer, 0, (count,), dtype=dtype, access=access, alignment=size
         )
@@ -155,7 +155,7 @@ def _move(
     return Intrinsic(
         f"mve_{name}",
         (
-            *pointers(dtype, "rw", y=1),
+            *pointers(dtype, "w" if places else "rw", y=1),
             *pointers(dtype, x=1),
             *(pointers(INT32, places=1) * places),
             *immediates(*numbers.split()),
@@ -199,7 +199,7 @@ INTRINSICS = (
     *element_intrinsics(
         "mve_flip_signs",
         (
-            *pointers(UINT8, "rw", y=1),
+            *pointers(UINT8, "w", y=1),
             *pointers(UINT8, x=1),
             *immediates("count"),
         ),

@@ -43,7 +43,8 @@ def vector_sum(name: str) -> ElementLoop:
         total = _ROWS.total(k, wide, combine, left_shift(INT8))
         amount = k(right_shift, k.number("shift"))
         short = k.named("short_total", RVV.rows["vnclip_wx_i16m4"], total, amount)
-        return vector_requantize.limit_lanes(k, short, NOMINAL_LANES)
+        zero_point = k.number("zero_point")
+        return vector_requantize.limit_lanes(k, short, NOMINAL_LANES, zero_point)
 
     return sum_loop(INT8, compute)
 

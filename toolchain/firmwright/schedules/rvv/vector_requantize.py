@@ -122,17 +122,21 @@ def requantize_text(
         row = riscv_row(4 * lmul, INT16, "vnclip_wv")
         short = k.named(f"short_{name}", row, value, shift)
         y, store = k.pointer(target, INT8, "w"), riscv_row(4 * lmul, INT8, "vse8_v")
-        k.store(store, y[0], limit_lanes(k, short, 4 * lmul))
+        zero_point = k.number("zero_point")
+        k.store(store, y[0], limit_lanes(k, short, 4 * lmul, zero_point))
     return vector_text(k.build_vectors())
 
 
 def limit_lanes(
-    k: VectorBuilder, short: VirtualRegister, lanes: int
+    k: VectorBuilder,
+    short: VirtualRegister,
+    lanes: int,
+    zero_point: VirtualRegister | int,
 ) -> VirtualRegister:
     """Add the zero point to the variable `short`, clamp it, and return it as int8."""
     halves = partial(riscv_row, lanes, INT16)
     low, high = k.number("low"), k.number("high")
-    k(halves("vsadd_vx"), short, k.number("zero_point"), into=short)
+    k(halves("vsadd_vx"), short, zero_point, into=short)
     with k.when(k(greater, low, INT8.min)):
         k(halves("vmax_vx"), short, low, into=short)
     with k.when(k(less, high, INT8.max)):

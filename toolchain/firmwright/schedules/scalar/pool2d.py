@@ -8,10 +8,10 @@ from firmwright.base.dtypes import FLOAT32, INT32
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import maximum
-from firmwright.ops.conv_window import output_positions
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.pooling import is_inside, pooled_pixels
 
 # With a relu, only the order of floats above 0 matters, which is that of their bits.
 
@@ -20,26 +20,24 @@ _MAX_UNROLLED = 9
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    window = pool_window(op)
-    return () if window.guarded(0) or window.guarded(1) else (NO_CONFIG,)
+    return (NO_CONFIG,) if is_inside(op) else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window, dtype = pool_window(op), op.input(0).dtype
-    (height, width), (_, rows, cols, channels) = window.size, op.input(0).shape
+    (height, width), (_, _, cols, channels) = window.size, op.input(0).shape
     is_relu = dtype == FLOAT32 and op.attributes(ActivationAttrs).activation == "relu"
     kind = INT32 if is_relu else dtype
     wide = FLOAT32 if kind == FLOAT32 else INT32
     across = (width,) if width <= _MAX_UNROLLED else _UNROLL
     down = () if width > 1 else _UNROLL
     y = b.view("out", b.y, 0, b.y.shape, dtype=INT32, access="w") if is_relu else b.y
-    with output_positions(b, op.output.shape) as at:
-        top = at.n * rows + at.oy * window.stride[0]
-        first = top * cols + at.ox * window.stride[1]
+    with pooled_pixels(op, b) as pixel:
+        at = pixel.at
         taps = b.view(
             "taps",
             b.input(0),
-            first * channels,
+            pixel.corner * channels,
             (height, width, channels),
             strides=(cols * channels, channels, 1),
             dtype=kind,

@@ -1,0 +1,123 @@
+"""Pools whose channels are in vectors: of integers, on Helium and RISC-V."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes.layers import AveragePoolAttrs, PoolAttrs
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ops.schedule import Schedule
+from firmwright.schedules.helium import pool2d
+from firmwright.schedules.pooling import exact_reciprocal
+from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import pool2d as riscv_pool2d
+from tests.unit.ir.verified import verify_prim_func
+
+HELIUM_MAX, HELIUM_MEAN = pool2d.SCHEDULES
+CASES = [
+    *((schedule, dtype) for schedule in pool2d.SCHEDULES for dtype in (INT8, INT16)),
+    *((schedule, INT8) for schedule in riscv_pool2d.SCHEDULES),
+]
+CASE_NAMES = [f"{schedule.name}-{dtype.name}" for schedule, dtype in CASES]
+
+
+def pool(
+    op: str, seed: int, dtype: DType, size: tuple[int, int] | None = None
+) -> OpCall:
+    rng = np.random.default_rng(seed)
+    rows, columns = size or tuple(map(int, rng.integers(1, 12, 2)))
+    stride = tuple(map(int, rng.integers(1, 4, 2)))
+    outputs = tuple(map(int, rng.integers(1, 4, 2)))
+    height = (outputs[0] - 1) * stride[0] + rows
+    width = (outputs[1] - 1) * stride[1] + columns
+    batch, channels = int(rng.integers(1, 3)), int(rng.integers(1, 40))
+    point = int(rng.integers(-128, 128)) if dtype == INT8 else 0
+    quantization = Quantization((0.1,), (point,))
+    attrs = {
+        "stride": (stride[0], stride[1]),
+        "padding": (0, 0, 0, 0),
+        "dilation": (1, 1),
+        "activation": ("none", "relu", "relu6")[seed % 3],
+        "size": (rows, columns),
+    }
+    kind = AveragePoolAttrs if op == "average_pool2d" else PoolAttrs
+    x = TensorType((batch, height, width, channels), dtype, quantization)
+    y = TensorType((batch, *outputs, channels), dtype, quantization)
+    return OpCall(op, (x,), (y,), kind(**attrs), (None,))
+
+
+@pytest.mark.parametrize(("schedule", "dtype"), CASES, ids=CASE_NAMES)
+def test_pools_match_the_reference(judge, schedule: Schedule, dtype: DType) -> None:
+    fitting = 0
+    for seed in range(16):
+        call = pool(schedule.op, seed, dtype)
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
+            fitting += 1
+    assert fitting >= 14
+
+
+@pytest.mark.parametrize("schedule", [HELIUM_MEAN, riscv_pool2d.SCHEDULES[1]])
+def test_means_of_values_without_a_sign(judge, schedule: Schedule) -> None:
+    for seed, size in enumerate([(2, 2), (3, 3), (1, 6), (7, 7), (1, 1)]):
+        call = pool("average_pool2d", seed, INT8, size)
+        attrs = replace(call.attributes(AveragePoolAttrs), unsigned=True)
+        unsigned = replace(call, attrs=attrs)
+        assert bool(schedule.configs(unsigned)) == (size != (1, 1))
+        for config in schedule.configs(unsigned):
+            judge(unsigned, schedule, config)
+
+
+def test_sums_that_fit_no_half_are_words(judge) -> None:
+    call = pool("average_pool2d", 1, INT8, (17, 16))
+    assert not riscv_pool2d.SCHEDULES[1].configs(call)
+    (config,) = HELIUM_MEAN.configs(call)
+    judge(call, HELIUM_MEAN, config)
+
+
+def test_windows_over_the_border_have_other_schedules() -> None:
+    call = pool("max_pool2d", 2, INT8, (3, 3))
+    padded = replace(call.attributes(PoolAttrs), padding=(1, 0, 0, 0))
+    assert HELIUM_MAX.configs(call)
+    assert not HELIUM_MAX.configs(replace(call, attrs=padded))
+
+
+def test_reciprocals_are_exact_for_all_sums() -> None:
+    found = 0
+    for taps in range(1, 256):
+        most = 255 * taps + taps // 2
+        reciprocal = exact_reciprocal(taps, most, 16)
+        if reciprocal is not None:
+            sums = np.arange(most + 1, dtype=np.int64)
+            quotients = sums * reciprocal.factor >> 16 + reciprocal.shift
+            np.testing.assert_array_equal(quotients, sums // taps)
+            assert reciprocal.factor < 1 << 16
+            found += 1
+    assert found >= 150
+    assert exact_reciprocal(1, 255, 16) is None
+
+
+@pytest.mark.parametrize("channels", [4, 9, 16])
+def test_rows_are_added_to_one_sum_per_channel(channels: int) -> None:
+    assert HELIUM_MEAN.fold is not None
+    kernel = Builder("rows")
+    x = kernel.buffer_param("x", INT8, (1, 2, 5, channels), "in")
+    acc = kernel.buffer_param("acc", INT32, (channels,), "inout")
+    HELIUM_MEAN.fold(pool("average_pool2d", 1, INT8), kernel, x, acc)
+    func = kernel.build()
+    verify_prim_func(func, IRModule("test", {func.name: func}), INTRINSICS)
+    rng = np.random.default_rng(channels)
+    rows = rng.integers(-128, 128, x.shape).astype(np.int8)
+    sums = rng.integers(-(1 << 20), 1 << 20, channels).astype(np.int32)
+    expected = sums + rows.astype(np.int32).sum(axis=(0, 1, 2))
+    interpret(func, {"x": rows, "acc": sums}, INTRINSICS)
+    np.testing.assert_array_equal(sums, expected)

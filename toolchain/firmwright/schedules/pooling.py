@@ -1,0 +1,343 @@
+"""Pools: a loop over output pixels, and micro-kernels of the channels of a pixel.
+
+    for each output pixel:         the window's corner, and the place of the pixel
+        for each vector of channels:
+            value = start
+            for each tap of the window: value = max(value, tap), or value + tap
+            store the value, limited, or the mean
+
+The loops over pixels are here for all instruction sets. Those that have vectors take
+the other two loops from kernels/elementwise.py, and list their instructions
+(`MaxRows`, `MeanRows`). Windows must be inside the input.
+
+The mean of integers takes no division. The sum begins with the half that rounds and a
+number that makes it positive, and the reciprocal of the number of taps is exact for all
+sums that are possible (`exact_reciprocal`). Halves are rounded away from zero: of an
+even number of taps, 1 is subtracted from negative sums.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import INT32, DType
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
+from firmwright.ir.tir.inplace_distance import excluded_distances
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.kernels.elementwise import (
+    WINDOW_NUMBERS,
+    ElementLoop,
+    WindowInput,
+    element_intrinsics,
+)
+from firmwright.kernels.isa.c_numbers import greater, less
+from firmwright.kernels.isa.instruction import Instr
+from firmwright.kernels.program import PointerOperand, VirtualRegister
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.ops.conv_window import OutputPosition, output_positions
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pooling import pool_window
+from firmwright.ops.requantize import quantized_activation_range
+
+# ---- loops over pixels ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PooledPixel:
+    """An output pixel: its position, its number, and that of its window's corner."""
+
+    at: OutputPosition
+    place: ArithExpr
+    corner: ArithExpr
+
+
+def is_inside(op: OpCall) -> bool:
+    """Return whether all windows are inside the input."""
+    window = pool_window(op)
+    return not (window.guarded(0) or window.guarded(1))
+
+
+@contextmanager
+def pooled_pixels(op: OpCall, b: Kernel) -> Iterator[PooledPixel]:
+    """Loop over the output pixels of a pool."""
+    window = pool_window(op)
+    _, height, width, _ = op.output.shape
+    rows, cols = window.input_size
+    with output_positions(b, op.output.shape) as at:
+        top = at.n * rows + at.oy * window.stride[0]
+        corner = top * cols + at.ox * window.stride[1]
+        yield PooledPixel(at, (at.n * height + at.oy) * width + at.ox, corner)
+
+
+def build_pixels(name: str, settings: Sequence[int], op: OpCall, b: Kernel) -> None:
+    """Call the micro-kernel `name` for all channels of each pixel."""
+    window = pool_window(op)
+    channels = op.output.shape[3]
+    steps = (
+        window.dilation[0] * window.input_size[1] * channels,
+        window.dilation[1] * channels,
+    )
+    reach = (window.size[0] - 1) * steps[0] + (window.size[1] - 1) * steps[1] + channels
+    with pooled_pixels(op, b) as pixel:
+        y = b.pointer(b.y, pixel.place * channels, channels, "w")
+        x = b.pointer(b.input(0), pixel.corner * channels, reach)
+        b.evaluate(name, [y, x, *window.size, *steps, *settings, channels])
+    distances = _distances(op, reach - channels + 1)
+    b.transform = lambda func: replace(
+        func, attrs={**func.attrs, "inplace_distances": distances}
+    )
+
+
+def _distances(op: OpCall, reach: int) -> tuple[int, int]:
+    """Return the excluded in-place distances, if channels are computed in their order.
+
+    Those of vectors of channels are a part of them. A channel's window is of `reach`
+    elements.
+    """
+    window = pool_window(op)
+    batch, height, width, channels = op.output.shape
+    rows, cols = window.input_size
+    n, oy, ox, c = np.ix_(*map(np.arange, (batch, height, width, channels)))
+    corner = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
+    size = op.output.dtype.size_bytes
+    first = (corner * channels + c).reshape(-1) * size
+    to = np.arange(op.output.elements) * size
+    return excluded_distances((first, first + reach * size), (to, to + size))
+
+
+# ---- micro-kernels -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MaxRows:
+    """The instructions of a maximum: a number in all lanes, and the extremes of two."""
+
+    spread: Instr
+    larger: Instr
+    smaller: Instr
+
+    def loop(self, dtype: DType) -> ElementLoop:
+        def start(k: VectorBuilder) -> VirtualRegister:
+            return k.named("value", self.spread, k.number("start"))
+
+        def take(
+            k: VectorBuilder, value: VirtualRegister, tap: VirtualRegister
+        ) -> VirtualRegister:
+            return k(self.larger, value, tap, into=value)
+
+        x, y = PointerOperand("x", dtype), PointerOperand("y", dtype, "w")
+        compute = partial(self.limit, dtype)
+        return ElementLoop((WindowInput(x, start, take),), y, dtype, compute)
+
+    def limit(
+        self, dtype: DType, k: VectorBuilder, values: Sequence[VirtualRegister]
+    ) -> VirtualRegister:
+        """Limit a variable to the numbers `low` and `high`."""
+        (value,) = values
+        low, high = k.number("low"), k.number("high")
+        with k.when(k(greater, low, dtype.min)):
+            k(self.larger, value, k(self.spread, low), into=value)
+        with k.when(k(less, high, dtype.max)):
+            k(self.smaller, value, k(self.spread, high), into=value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRows:
+    """The instructions of a mean, in lanes of `lane`.
+
+    `spread` makes a vector of a number, and `as_unsigned` and `as_signed` change the
+    type of one. `times_reciprocal` takes the high half of a product by a number, and
+    `shift_right` shifts by one; `finish` makes elements of lanes.
+    """
+
+    lane: DType
+    spread: Instr
+    take: Instr
+    subtract: Instr
+    sign: Instr
+    add: Instr
+    as_unsigned: Instr
+    times_reciprocal: Callable[
+        [VectorBuilder, VirtualRegister, VirtualRegister], VirtualRegister
+    ]
+    shift_right: Callable[
+        [VectorBuilder, VirtualRegister, VirtualRegister], VirtualRegister
+    ]
+    as_signed: Instr
+    finish: Callable[[VectorBuilder, VirtualRegister], VirtualRegister]
+
+    def loop(self, dtype: DType) -> ElementLoop:
+        def start(k: VectorBuilder) -> VirtualRegister:
+            return k.named("value", self.spread, k.number("start"))
+
+        def take(
+            k: VectorBuilder, value: VirtualRegister, tap: VirtualRegister
+        ) -> VirtualRegister:
+            return k(self.take, value, tap, into=value)
+
+        x, y = PointerOperand("x", dtype), PointerOperand("y", dtype, "w")
+        return ElementLoop((WindowInput(x, start, take),), y, self.lane, self._mean)
+
+    def _mean(
+        self, k: VectorBuilder, values: Sequence[VirtualRegister]
+    ) -> VirtualRegister:
+        (total,) = values
+        with k.when(k(greater, k.number("is_even"), 0)):
+            rest = k(self.subtract, total, k.number("start"))
+            k(self.add, total, k(self.sign, rest, self.lane.bits - 1), into=total)
+        raised = k(self.as_unsigned, total)
+        product = self.times_reciprocal(k, raised, k.number("reciprocal"))
+        mean = self.shift_right(k, product, k.number("shift"))
+        return self.finish(k, k.named("mean", self.as_signed, mean))
+
+
+_LIMITS = ("low", "high", "count")
+_MEAN_NUMBERS = ("start", "is_even", "reciprocal", "shift", *_LIMITS)
+
+
+def _pointers(dtype: DType) -> tuple[Operand, ...]:
+    return (*pointers(dtype, "w", y=1), *pointers(dtype, x=1))
+
+
+def _limited(dtype: DType, value: ArithExpr, **x: ArithExpr) -> ArithExpr:
+    return minimum(maximum(value, x["low"]), x["high"]).cast(dtype)
+
+
+def max_intrinsics(
+    family: str,
+    requires: str,
+    dtype: DType,
+    lanes: int,
+    text: str,
+    macros: Sequence[str],
+) -> tuple[Intrinsic, ...]:
+    """Return the micro-kernel with the C `text`, `lanes` channels at once."""
+    return element_intrinsics(
+        f"{family}_max_{dtype.name}",
+        (*_pointers(dtype), *immediates(*WINDOW_NUMBERS, "start", *_LIMITS)),
+        partial(_limited, dtype),
+        "The maxima of `count` channels of a window.",
+        requires,
+        text,
+        partial(_executed, lanes, 2),
+        tuple(macros),
+        take=lambda value, x: maximum(value, x.cast(INT32)),
+    )
+
+
+def mean_intrinsics(
+    family: str,
+    requires: str,
+    dtype: DType,
+    lane: DType,
+    lanes: int,
+    text: str,
+    macros: Sequence[str],
+) -> tuple[Intrinsic, ...]:
+    """Return the micro-kernel with the C `text`, `lanes` channels at once."""
+    return element_intrinsics(
+        mean_name(family, dtype, lane),
+        (*_pointers(dtype), *immediates(*WINDOW_NUMBERS, *_MEAN_NUMBERS)),
+        partial(_mean_element, dtype),
+        "The means of `count` channels of a window.",
+        requires,
+        text,
+        partial(_executed, lanes, 9),
+        tuple(macros),
+        take=lambda value, x: value + x.cast(INT32),
+    )
+
+
+def mean_name(family: str, dtype: DType, lane: DType) -> str:
+    return f"{family}_mean_{dtype.name}_{lane.bits}"
+
+
+def _mean_element(dtype: DType, **x: ArithExpr) -> ArithExpr:
+    value, taps = x["value"], x["rows"] * x["columns"]
+    nudge = x["is_even"] * (value < x["start"]).cast(INT32)
+    return _limited(
+        dtype, (value - nudge) / taps + dtype.min, low=x["low"], high=x["high"]
+    )
+
+
+def _executed(lanes: int, fixed: int, args: Sequence[int]) -> int:
+    """Return the instructions; `fixed` are those of a vector's value at the end."""
+    rows, columns = args[2], args[3]
+    vectors = -(args[-1] // -lanes)
+    return 8 + vectors * (8 + fixed + rows * (3 + 4 * columns))
+
+
+# ---- their operands ------------------------------------------------------------------
+
+
+def activation_limits(op: OpCall) -> tuple[int, int]:
+    activation = op.attributes(ActivationAttrs).activation
+    return quantized_activation_range(activation, op.output)
+
+
+def max_settings(op: OpCall) -> Sequence[int]:
+    return (op.input(0).dtype.min, *activation_limits(op))
+
+
+@dataclass(frozen=True, slots=True)
+class Reciprocal:
+    """n / d, rounded down, is (n * factor) >> (bits + shift)."""
+
+    factor: int
+    shift: int
+
+
+def exact_reciprocal(divisor: int, most: int, bits: int) -> Reciprocal | None:
+    """Return the reciprocal that is exact for all n up to `most`, if there is one.
+
+    n and the factor must fit `bits`. The factor is 2^(bits + shift) / d, rounded up by
+    a part of a whole that must not add up to 1 / d.
+    """
+    is_power = divisor & (divisor - 1) == 0
+    shift = divisor.bit_length() - 1 - is_power
+    factor = -((1 << bits + shift) // -divisor)
+    error = factor * divisor - (1 << bits + shift)
+    fits = shift >= 0 and most < 1 << bits and error * most < 1 << bits + shift
+    return Reciprocal(factor, shift) if fits else None
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The constants of a mean, in lanes of `lane`."""
+
+    lane: DType
+    start: int
+    is_even: bool
+    reciprocal: Reciprocal
+
+
+def find_mean(op: OpCall, lanes: Sequence[DType]) -> Mean | None:
+    """Return the constants for the first of `lanes` that can hold all sums."""
+    taps = int(np.prod(pool_window(op).size))
+    is_unsigned = op.attributes(AveragePoolAttrs).unsigned
+    dtype = op.input(0).dtype
+    start = taps // 2 - taps * dtype.min
+    most = start + taps * dtype.max
+    for lane in lanes:
+        reciprocal = exact_reciprocal(taps, most, lane.bits)
+        if reciprocal is not None and most <= INT32.max:
+            is_even = taps % 2 == 0 and not is_unsigned
+            return Mean(lane, start, is_even, reciprocal)
+    return None
+
+
+def mean_settings(mean: Mean, op: OpCall) -> Sequence[int]:
+    factor = np.uint32(mean.reciprocal.factor).astype(np.int32)
+    return (
+        mean.start,
+        int(mean.is_even),
+        int(factor),
+        mean.reciprocal.shift,
+        *activation_limits(op),
+    )
