@@ -60,6 +60,8 @@ class RegisterFile:
     variables: Mapping[str, str] = field(default_factory=dict)
     prologue: str = ""
     changes_flags: bool = True
+    loop_register: str = ""
+    """The register that counts the iterations of a low-overhead loop of Armv8.1-M."""
 
     @property
     def places_inputs(self) -> bool:
@@ -146,10 +148,13 @@ PREDICATE = "p0"
 _EVEN = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 
 
-def mve_file(vectors: int, *, has_core_sums: bool = False) -> RegisterFile:
+def mve_file(
+    vectors: int, *, has_core_sums: bool = False, loop_register: str = ""
+) -> RegisterFile:
     """Return registers of Helium; compilers place pointers, and the other vectors.
 
-    VMLADAV adds into even core registers, the sums.
+    VMLADAV adds into even core registers, the sums. Loops that are not nested may count
+    in the link register, `loop_register`.
     """
     registers = {
         RegisterClass.VECTOR: tuple(f"q{number}" for number in range(vectors)),
@@ -157,5 +162,9 @@ def mve_file(vectors: int, *, has_core_sums: bool = False) -> RegisterFile:
         RegisterClass.PREDICATE: (PREDICATE,),
     }
     return RegisterFile(
-        registers, RegisterPlacement.TEMPORARIES, LoopEnd(), marks_early_results=False
+        registers,
+        RegisterPlacement.TEMPORARIES,
+        LoopEnd(),
+        marks_early_results=False,
+        loop_register=loop_register,
     )

@@ -179,16 +179,25 @@ def _events(
                     add((*node.first, *node.others))
                 case Repeat() | Loop() | CountedLoop():
                     add(node.body)
-                    uses = ()
+                    uses: tuple[Holder, ...] = ()
                     if isinstance(node, Loop):
                         loaded = (scratch,) if scratch else ()
                         uses = (*node.pointers(), *limits, *loaded)
                         events.append(_Event("the load of its limit", (), loaded))
+                    if isinstance(node, CountedLoop):
+                        uses = _kept_in_loop(events, first)
                     events.append(_Event("the end of an iteration", uses))
                     blocks.append(range(first, len(events)))
 
     add(program.body)
     return events, blocks
+
+
+def _kept_in_loop(events: Sequence[_Event], first: int) -> tuple[Holder, ...]:
+    """Return what a loop from event `first` on reads and earlier events set."""
+    earlier = {result for event in events[:first] for result in event.results}
+    read = (use for event in events[first:] for use in event.uses)
+    return tuple(dict.fromkeys(use for use in read if use in earlier))
 
 
 def _step_event(step: Step) -> _Event:

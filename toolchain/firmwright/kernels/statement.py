@@ -13,6 +13,8 @@ beginning of the others:
     3:  (body)
         subs counter, #1
         bne  2b
+
+A low-overhead loop counts in the link register, from DLS to LE.
 """
 
 from collections.abc import Sequence
@@ -54,7 +56,8 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     lines = _Lines(assembly)
     lines.add(program.body)
     loops = list(counted_loops(program.body))
-    counters = [loop.counter for loop in loops if loop.has_own_counter]
+    counted = [] if file.loop_register else loops
+    counters = [loop.counter for loop in counted if loop.has_own_counter]
     locals_ = _local_pointers(program)
     text = [f"int32_t {counter};" for counter in counters]
     text += [f"{pointer.declaration};" for pointer in locals_]
@@ -64,13 +67,14 @@ def statement_text(program: Program, file: RegisterFile) -> str:
     outputs = _outputs(program, locals_)
     if not file.marks_early_results:
         outputs = [output.replace("&", "") for output in outputs]
-    outputs += _counters(loops)
+    outputs += _counters(counted)
     outputs += [f'[{value.name}] "=&r"({value.name})' for value in chosen]
     text += wrap_assembly("    : ", outputs)
-    text += wrap_assembly("    : ", _inputs(program, loops))
+    text += wrap_assembly("    : ", _inputs(program, loops, file))
     every = [name for names in file.registers.values() for name in names]
     clobbers = [f'"{name}"' for name in every if name != PREDICATE]
-    clobbers += ['"cc"'] * bool(loops) + ['"memory"']
+    clobbers += [f'"{file.loop_register}"'] * bool(file.loop_register)
+    clobbers += ['"cc"'] * bool(counted) + ['"memory"']
     text += wrap_assembly("    : ", clobbers, ");")
     return "\n".join(text)
 
@@ -135,7 +139,19 @@ class _Lines:
     def _write(self, *operations: str) -> None:
         self.lines += string_lines(operations)
 
+    def _add_low_overhead_loop(self, loop: CountedLoop) -> None:
+        """Add a loop whose end takes one instruction."""
+        register = self.assembly.file.loop_register
+        label = self.labels = self.labels + 1
+        count = _count_name(loop) if loop.has_own_counter else loop.counter
+        self._write(f"dls {register}, %[{count}]", f"{label}:")
+        self.add(loop.body)
+        self._write(f"le {register}, {label}b")
+
     def _add_loop(self, loop: CountedLoop) -> None:
+        if self.assembly.file.loop_register:
+            self._add_low_overhead_loop(loop)
+            return
         if loop.has_own_counter:
             self._write(f"mov %[{loop.counter}], %[{_count_name(loop)}]")
         start, *others = loop.body
@@ -217,7 +233,9 @@ def _base(program: Program, pointer: PointerOperand) -> RegisterClass:
     return RegisterClass.LOW if RegisterClass.LOW in found else RegisterClass.CORE
 
 
-def _inputs(program: Program, loops: Sequence[CountedLoop]) -> list[str]:
+def _inputs(
+    program: Program, loops: Sequence[CountedLoop], file: RegisterFile
+) -> list[str]:
     inputs = []
     moved = _moved(program)
     for pointer in program.pointers:
@@ -235,4 +253,6 @@ def _inputs(program: Program, loops: Sequence[CountedLoop]) -> list[str]:
     for loop in loops:
         if loop.has_own_counter:
             inputs.append(f'[{_count_name(loop)}] "rI"({loop.count})')
+        elif file.loop_register:
+            inputs.append(f'[{loop.counter}] "r"({loop.counter})')
     return list(dict.fromkeys(inputs))

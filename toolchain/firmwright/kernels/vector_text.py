@@ -188,8 +188,12 @@ class _Text:
             texts["address"] = self._take(step.results[0]).text
         if instr.c:
             return instr.c.format(**texts)
-        assembly = instr.asm.format(d="%q0").replace("\n\t", "\\n\\t")
-        return f'__asm__("{assembly}" : "+w"({texts["d"]}))'
+        others = [name for name in texts if name != "d"]
+        places = {name: f"%q{number}" for number, name in enumerate(("d", *others))}
+        assembly = instr.asm.format(**places).replace("\n\t", "\\n\\t")
+        given = ", ".join(f'"w"({texts[name]})' for name in others)
+        inputs = f" : {given}" if given else ""
+        return f'__asm__("{assembly}" : "+w"({texts["d"]}){inputs})'
 
     def _take(self, given: Argument) -> _Pending:
         """Return the text of an operand; an expression is then no longer pending."""

@@ -117,6 +117,21 @@ def narrow_words_twice_in_place(d: Ints4) -> Ints4:
     return cast(pairs, INT32)
 
 
+@MVE_LANES.instruction("vqmovnb.s32 {d}, {d}\n\tvqmovnt.s32 {d}, {a}")
+def narrow_words_together(d: Ints4, a: Ints4) -> Ints4:
+    """Return saturated words: those of d in the low halves, those of a in the upper."""
+    low, high = saturate_cast_lanes(d, INT16), saturate_cast_lanes(a, INT16)
+    return cast(each(join_halves, low, high), INT32)
+
+
+@MVE_LANES.instruction("vqmovnb.s16 {d}, {d}\n\tvqmovnt.s16 {d}, {a}")
+def narrow_halves_together(d: Halves8, a: Halves8) -> Halves8:
+    """Return saturated halves: those of d in the low bytes, those of a in the upper."""
+    low, high = saturate_cast_lanes(d, INT8), saturate_cast_lanes(a, INT8)
+    raised = tuple(lane.cast(INT16) * 256 for lane in high)
+    return each(replace_low, raised, low)
+
+
 @MVE_LANES.instruction("", c="vreinterpretq_s16_s32({a})")
 def vreinterpretq_s16_s32(a: Ints4) -> Halves8:
     """Return the bits of a as halves; no instruction, the register is the same."""

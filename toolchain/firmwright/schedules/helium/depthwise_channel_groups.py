@@ -10,8 +10,9 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.kernels.mve import depthwise
+from firmwright.kernels.mve import depthwise, depthwise_lanes
 from firmwright.kernels.mve.depthwise import VisibleTaps
+from firmwright.kernels.mve.depthwise_lanes import LaneWindow
 from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
@@ -28,8 +29,7 @@ from firmwright.schedules.depthwise import (
     strips_of,
 )
 from firmwright.schedules.helium import (
-    depthwise_microkernels_8ch,
-    depthwise_microkernels_16ch,
+    depthwise_microkernels,
     int16_dot,
     vector_requantize,
 )
@@ -38,8 +38,8 @@ from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_s
 from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, window_axes
 
-# Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight
-# channels of two pixels (depthwise_microkernels_8ch.py, also int16). Outputs are
+# Blocks are sixteen channels of one pixel or eight channels of two pixels, also of
+# int16 (depthwise_microkernels.py). Outputs are
 # grouped by valid taps. Each group has its own bias, with the zero point of its valid
 # taps folded in, so padding is never read. Pixels are the outer loop and each output is
 # written after its window was read: the kernel needs no scratch and little distance
@@ -51,15 +51,8 @@ _MAX_GROUPS = 5
 _MAX_LOOPS = 25
 """Maximum output groups if one bias serves all or planes cannot hold the window."""
 
-_PIXELS = {
-    depthwise_microkernels_8ch.CHANNELS: 2,
-    depthwise.CHANNELS: 1,
-}
+_PIXELS = {depthwise_lanes.CHANNELS: 2, depthwise.CHANNELS: 1}
 """Channels per block -> pixels per block."""
-_LANE_ORDERS = {
-    depthwise_microkernels_8ch.CHANNELS: depthwise_microkernels_8ch.LANE_ORDER,
-    depthwise.CHANNELS: depthwise_microkernels_16ch.LANE_ORDER,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +106,8 @@ def _configs(op: OpCall) -> Sequence[ChannelGroup]:
     configs: list[ChannelGroup] = []
     if not is_wide and not has_weight_zero_point(op) and _fits_sixteen(op, groups):
         configs.append(ChannelGroup(depthwise.CHANNELS))
-    if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
-        configs.append(ChannelGroup(depthwise_microkernels_8ch.CHANNELS))
+    if op.input(1).shape[2] <= depthwise_microkernels.MAX_LANE_COLUMNS:
+        configs.append(ChannelGroup(depthwise_lanes.CHANNELS))
     return configs
 
 
@@ -131,15 +124,15 @@ def _fits_sixteen(
 ) -> bool:
     _, rows, columns, count = op.input(1).shape
     is_supported = (
-        rows <= depthwise_microkernels_16ch.MAX_ROWS
-        and columns <= depthwise_microkernels_16ch.MAX_COLUMNS
+        rows <= depthwise_microkernels.MAX_ROWS
+        and columns <= depthwise_microkernels.MAX_COLUMNS
     )
     if not is_supported or count < depthwise.CHANNELS:
         return False
     kernel = conv2d.weights_of(op)[0]
     for group in groups:
         taps = _seen(kernel, group).reshape(-1, count)
-        if not depthwise_microkernels_16ch.pair_sums_fit_int16(taps):
+        if not depthwise_microkernels.pair_sums_fit_int16(taps):
             return False
     return True
 
@@ -179,7 +172,7 @@ def _layer(
     op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], size: int
 ) -> _ChannelGroupLayer:
     kernel = conv2d.weight_offsets(op)[0]
-    blocks = LaneBlocks(kernel.shape[2], size, _LANE_ORDERS[size])
+    blocks = LaneBlocks(kernel.shape[2], size, depthwise_microkernels.LANE_ORDERS[size])
     params = _params(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = conv2d.bias_of(op, "int32").astype(np.int64)
@@ -216,7 +209,7 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
 
 def _weights(b: Kernel, blocks: LaneBlocks, kernel: Array) -> tir.Buffer:
     """Return weights [block, tap, sixteen]; for blocks of eight, [tap, channel]."""
-    if blocks.size == depthwise_microkernels_8ch.CHANNELS:
+    if blocks.size == depthwise_lanes.CHANNELS:
         dtype = INT16 if kernel.dtype == INT16.np else INT8
         return b.constant("weights", kernel.reshape(-1), dtype)
     flat = kernel.reshape(-1, blocks.channels)
@@ -233,12 +226,17 @@ def _form(
     count, width = blocks.channels, window.size[1]
     first = down.start * width + across.start
     reach = (len(down) - 1) * width + len(across)
-    if blocks.size == depthwise_microkernels_8ch.CHANNELS:
+    if blocks.size == depthwise_lanes.CHANNELS:
         extent = (reach - 1) * count + blocks.used_lanes
         weights = b.pointer(layer.weights, tile.channel + first * count, extent)
-        name = depthwise_microkernels_8ch.microkernel_name(
-            tile.strips.outputs, len(across), b.y.dtype, layer.weights.dtype
+        lanes = LaneWindow(
+            tile.strips.outputs,
+            len(across),
+            b.y.dtype,
+            layer.weights.dtype,
+            is_partial=blocks.used_lanes < blocks.size,
         )
+        name = depthwise_microkernels.lane_window_name(lanes)
         pixel_step = window.stride[1] * count
         return name, weights, [pixel_step, width * count, count, len(down)]
     start = tile.block * (layer.weights.shape[1] * blocks.size) + first * blocks.size
