@@ -1,4 +1,4 @@
-"""Counted loops of programs: what is in them, and the instructions they execute."""
+"""Counted loops of programs: their nodes, and the instructions they execute."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -57,7 +57,7 @@ class ProgramBuilder:
     def operand(
         self, name: str, place: RegisterPlace, *, is_output: bool = False
     ) -> VirtualRegister:
-        """Declare a register as above; what an output is before does not matter."""
+        """Declare a register as above; an output may begin with any value."""
         self._registers.append(VirtualRegister(place, name, is_output=is_output))
         return self._registers[-1]
 

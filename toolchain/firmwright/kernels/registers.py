@@ -194,7 +194,7 @@ def _events(
 
 
 def _kept_in_loop(events: Sequence[_Event], first: int) -> tuple[Holder, ...]:
-    """Return what a loop from event `first` on reads and earlier events set."""
+    """Return the values of earlier events that a loop from event `first` on reads."""
     earlier = {result for event in events[:first] for result in event.results}
     read = (use for event in events[first:] for use in event.uses)
     return tuple(dict.fromkeys(use for use in read if use in earlier))

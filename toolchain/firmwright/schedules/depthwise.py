@@ -1,7 +1,7 @@
 """Loops around the tiles of depthwise kernels, and the tables of channels in lanes.
 
-A tile is what the innermost code of a family computes: some adjacent outputs of a row
-times some channels. There are two orders of loops, for tiles that keep the weights of
+The innermost code of a family computes a tile: some adjacent outputs of a row times
+some channels. There are two orders of loops, for tiles that keep the weights of
 one channel in registers, and for those with adjacent channels in lanes:
 
     channel by channel             strip by strip

@@ -129,7 +129,7 @@ def order_computed_channels(
 
 
 def _note_order(b: Kernel, *, computed: int, rows: int, channels: int) -> None:
-    """Explain in the C what the table `order` of `rows` rows is for."""
+    """Explain in the C the purpose of the table `order` of `rows` rows."""
     constant = channels - computed
     padding = rows - computed
     if constant:
