@@ -143,6 +143,9 @@ def missing_tools(item: pytest.Item) -> list[str]:
         missing.append("the Python package ziglang")
     if item.get_closest_marker("browser"):
         missing += missing_for_pages()
+    if item.get_closest_marker("spike"):
+        tools = QEMU_TOOLS["riscv32"][0], os.environ.get("FIRMWRIGHT_SPIKE", "spike")
+        missing += [tool for tool in tools if not shutil.which(tool)]
     for marker in item.iter_markers("qemu"):
         for family in marker.args or ("arm",):
             missing += [tool for tool in QEMU_TOOLS[family] if not shutil.which(tool)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from firmwright.kernels.isa.mve_lanes import MVE_LANES
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.isa.rv32 import RV32
 from firmwright.kernels.isa.rv32_bitmanip import RV32_ZBA, RV32_ZBB
+from firmwright.kernels.isa.rv32_packed import RV32_PACKED
 from firmwright.kernels.isa.rvv import RVV
 from firmwright.kernels.isa.thumb1 import THUMB1
 from firmwright.kernels.isa.thumb2 import THUMB2
@@ -45,15 +47,26 @@ _GCC_FLAGS = (
 )
 
 
+_IMAGE_OF_QEMU = (
+    *("-kernel", "image.elf"),
+    *("-semihosting-config", "enable=on,target=native"),
+    *("-display", "none", "-monitor", "none"),
+)
+
+
 @dataclass(frozen=True)
 class Machine:
-    """What compiles images and executes them, and where these are in its memory."""
+    """What compiles images and executes them, and where these are in its memory.
+
+    `image` are the arguments that name the image, and let it call the host.
+    """
 
     compiler: tuple[object, ...]
     emulator: tuple[str, ...]
     code: int
     data: int
     end: int
+    image: tuple[str, ...] = _IMAGE_OF_QEMU
 
 
 def machine_of(board_name: str) -> Machine:
@@ -184,6 +197,16 @@ LX106 = Machine(
     data=0x60000000,
     end=0x60100000,
 )
+_PACKED_SET = ("-march=rv32imc_zicsr", "-mabi=ilp32")
+SPIKE = Machine(
+    ("riscv64-unknown-elf-gcc", *_PACKED_SET, "-DUSES_HTIF", *_GCC_FLAGS),
+    (os.environ.get("FIRMWRIGHT_SPIKE", "spike"), "--isa=rv32imcp"),
+    code=0x80000000,
+    data=0x80400000,
+    end=0x80800000,
+    image=("image.elf",),
+)
+"""Spike, while it had the packed SIMD of the draft: in 2024 at the latest."""
 ARMV7_M = (THUMB2, THUMB2_BITS)
 ARMV7E_M = (*ARMV7_M, DSP, DSP_LANES)
 CORES = {
@@ -218,6 +241,18 @@ CORES = {
         add="add {register}, {register}, {other}",
         subtract="sub {register}, {register}, {other}",
         flags=("-march=rv32imac_zba_zbb",),
+    ),
+    "rv32 packed": Core(
+        "",
+        (RV32_PACKED,),
+        _RISCV,
+        operands="a4",
+        results="a5",
+        number="li {register}, {value}",
+        add="add {register}, {register}, {other}",
+        subtract="sub {register}, {register}, {other}",
+        flags=(),
+        machine_without_board=SPIKE,
     ),
     "lx106": Core(
         "",

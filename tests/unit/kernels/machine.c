@@ -12,7 +12,24 @@ void start(void);
 void fault(void);
 void run_all(void);
 
-#if defined(__riscv)
+#if defined(USES_HTIF)
+
+#include "spike_start.h"
+
+static uintptr_t call_host(uintptr_t operation, uintptr_t argument)
+{
+    const uintptr_t *given = (const uintptr_t *)argument;
+    switch (operation) {
+    case OPEN:
+        return open_file(given[0], given[2] + 1);
+    case WRITE:
+        return call_proxy(HOST_WRITE, given[0], given[1], given[2], 0, 0);
+    default:
+        return call_proxy(HOST_EXIT, argument != APPLICATION_EXIT, 0, 0, 0, 0);
+    }
+}
+
+#elif defined(__riscv)
 
 static uintptr_t call_host(uintptr_t operation, uintptr_t argument)
 {

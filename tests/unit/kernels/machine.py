@@ -1,4 +1,4 @@
-"""Executes instructions in QEMU and compares the results with their semantics."""
+"""Executes instructions in an emulator and compares the results with their semantics."""
 
 from __future__ import annotations
 
@@ -204,9 +204,7 @@ def _trial_functions(core: Core, trials: Sequence[Trial]) -> str:
 
 
 def _run(core: Core, folder: Path) -> Array:
-    command = [*core.machine.emulator, "-kernel", "image.elf"]
-    command += ["-semihosting-config", "enable=on,target=native"]
-    command += ["-display", "none", "-monitor", "none", "-serial", "none"]
+    command = [*core.machine.emulator, *core.machine.image]
     result = folder / "results.bin"
     result.unlink(missing_ok=True)
     subprocess.run(command, cwd=folder, capture_output=True, timeout=60)

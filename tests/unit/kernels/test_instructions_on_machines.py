@@ -38,3 +38,8 @@ def test_instructions_of_riscv(tmp_path: Path) -> None:
 @pytest.mark.qemu("xtensa")
 def test_instructions_of_xtensa(tmp_path: Path) -> None:
     check("lx106", tmp_path)
+
+
+@pytest.mark.spike
+def test_instructions_of_packed_riscv(tmp_path: Path) -> None:
+    check("rv32 packed", tmp_path)

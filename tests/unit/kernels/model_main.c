@@ -1,12 +1,17 @@
-/* Runs a model once on its input, and writes its output to the file output.bin of the host.
+/* Runs a model once on its input, and writes to the file output.bin of the host: the output, and
+ * the instructions of the run, if the core counts them.
  *
- * MODEL_NAME is the model's name in C, MODEL_MACRO that of its macros. Debian's libgcc for this
- * core lacks 64-bit products and quotients, and there is no C library. */
+ * MODEL_NAME is the model's name in C, MODEL_MACRO that of its macros. There is no C library, and
+ * Debian's libgcc for the LX106 lacks 64-bit products and quotients. */
 #include MODEL_HEADER
 
 #include <stddef.h>
 
+#if defined(USES_HTIF)
+#include "spike_start.h"
+#else
 #include "lx106_start.h"
+#endif
 
 #define JOIN(a, b) a##b
 #define NAME(a, b) JOIN(a, b)
@@ -15,13 +20,14 @@
 
 __asm__(".section .rodata\n\t.balign 16\ninput:\n\t.incbin \"input.bin\"\n\t.previous");
 extern const uint8_t input[];
+static struct {
+    uint32_t instructions;
+    uint8_t output[OUTPUT_BYTES];
+} result;
 static uint8_t sram[CONSTANT(_SRAM_SIZE)] __attribute__((aligned(16)));
 
 void *memcpy(void *to, const void *from, size_t size);
 void *memset(void *to, int value, size_t size);
-uint64_t __umulsidi3(uint32_t a, uint32_t b);
-int64_t __muldi3(int64_t a, int64_t b);
-int32_t __divsi3(int32_t a, int32_t b);
 void fault(void);
 void run_all(void);
 
@@ -40,6 +46,12 @@ void *memset(void *to, int value, size_t size)
     }
     return to;
 }
+
+#if defined(__XTENSA__)
+
+uint64_t __umulsidi3(uint32_t a, uint32_t b);
+int64_t __muldi3(int64_t a, int64_t b);
+int32_t __divsi3(int32_t a, int32_t b);
 
 uint64_t __umulsidi3(uint32_t a, uint32_t b)
 {
@@ -72,6 +84,8 @@ int32_t __divsi3(int32_t a, int32_t b)
     return (int32_t)((a < 0) != (b < 0) ? 0u - quotient : quotient);
 }
 
+#endif
+
 void fault(void)
 {
     leave(3);
@@ -86,9 +100,12 @@ void run_all(void)
         leave(1);
     }
     (void)memcpy(*(int8_t **)&in, input, INPUT_BYTES);
+    const uint32_t before = executed_instructions();
     if (MODEL(_run)(&in, &out, &pools) != CONSTANT(_OK)) {
         leave(2);
     }
-    write_output(*(const void **)&out, OUTPUT_BYTES);
+    result.instructions = executed_instructions() - before;
+    (void)memcpy(result.output, *(const void **)&out, OUTPUT_BYTES);
+    write_output(&result, sizeof result);
     leave(0);
 }
