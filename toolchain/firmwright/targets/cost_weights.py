@@ -25,12 +25,13 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     if target is None or target.kind not in ("cortex-m", "riscv32", "xtensa"):
         return GENERIC_WEIGHTS
     mcpu = str(target.attr("mcpu"))
+    has = target_features(target)
     if target.kind == "riscv32":
-        return _weights("riscv32", "riscv", mcpu, _RISCV_REGISTERS)
+        weights = _weights("riscv32", "riscv", mcpu, _RISCV_REGISTERS)
+        return _with_counted(weights, "rvp") if "rvp" in has else weights
     if target.kind == "xtensa":
         weights = _weights("Xtensa", "riscv", mcpu, _XTENSA_REGISTERS)
-        return replace(weights, instructions={**weights.instructions, **_XTENSA})
-    has = target_features(target)
+        return _with_counted(weights, "xtensa")
     if "dsp" in has:
         family, name = ("helium", "Helium") if "mve" in has else ("dsp", "DSP")
         weights = _weights(f"cortex-m with {name}", family, mcpu)
@@ -77,6 +78,11 @@ def _run_cycles(
     return weights
 
 
+def _with_counted(weights: CostWeights, column: str) -> CostWeights:
+    instructions = {**weights.instructions, **_COUNTED[column]}
+    return replace(weights, instructions=instructions)
+
+
 def _with_fpu(weights: CostWeights, column: str) -> CostWeights:
     instructions = {**weights.instructions, **_FPU[column]}
     cycles = {**weights.cycles, **_FPU["cycles"]} if weights.cycles else {}
@@ -115,7 +121,7 @@ def _rows(text: str) -> dict[str, dict[str, float]]:
 
 _TEXT = read_sections(__file__, ".txt")
 _WORK = _columns(_TEXT["work"])
-_XTENSA = _columns(_TEXT["xtensa"])["instructions"]
+_COUNTED = _columns(_TEXT["counted"])
 _CODE_BYTES = _columns(_TEXT["code_bytes"])
 _SOFT_FLOAT = _columns(_TEXT["soft_float"])
 _FPU = _columns(_TEXT["fpu"])
