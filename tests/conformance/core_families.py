@@ -12,6 +12,7 @@ TARGETS = (
     "cortex-m -mcpu=cortex-m55",
     "riscv32 -march=rv32imac",
     "riscv32 -march=rv32imac_zve32x",
+    "riscv32 -march=rv32imacp",
     "xtensa -mcpu=lx106",
 )
 """One target per feature set: M7 and M33 use the kernels of M4, M85 those of M55."""

@@ -24,6 +24,7 @@ from firmwright.schedules.scalar import (
     conv2d_fully_connected,
     depthwise_conv2d,
     microkernels,
+    packed_depthwise_conv2d,
     swar_conv2d,
     thumb1_conv2d_fully_connected,
 )
@@ -34,7 +35,8 @@ from firmwright.schedules.scalar.microkernels import (
     RV32M_FAMILY,
     XTENSA_FAMILY,
 )
-from tests.unit.kernels.lx106 import build_image, run_image
+from tests.unit.kernels.cores import LX106, SPIKE, Machine
+from tests.unit.kernels.images import build_image, run_image
 
 BLOCKS = {name: make() for name, make in microkernels.INTRINSIC_MAKERS.items()}
 THUMB1_BLOCKS = {
@@ -239,17 +241,26 @@ def test_compilers_allocate_registers_for_every_microkernel(
     assert compiled(compiler, source, tmp_path, *flags).exists()
 
 
-@pytest.mark.qemu("xtensa")
-@pytest.mark.parametrize("level", ["-O0", "-O2"])
-def test_assembly_of_the_lx106_matches_the_meaning_there(
-    level: str, tmp_path: Path
+ON_LX106 = "xtensa", LX106, "lx106_start.h"
+ON_SPIKE = "rvp", SPIKE, "spike_start.h"
+MACHINES = [
+    pytest.param(*ON_LX106, "-O0", marks=pytest.mark.qemu("xtensa"), id="lx106 -O0"),
+    pytest.param(*ON_LX106, "-O2", marks=pytest.mark.qemu("xtensa"), id="lx106 -O2"),
+    pytest.param(*ON_SPIKE, "-O2", marks=pytest.mark.spike, id="spike -O2"),
+    pytest.param(*ON_SPIKE, "-Os", marks=pytest.mark.spike, id="spike -Os"),
+]
+
+
+@pytest.mark.parametrize(("family", "machine", "start", "level"), MACHINES)
+def test_assembly_matches_the_meaning_on_its_machine(
+    family: str, machine: Machine, start: str, level: str, tmp_path: Path
 ) -> None:
-    chosen = blocks("xtensa")
-    source = data(UNSIGNED) + definitions(chosen)
+    chosen = blocks(family)
+    source = data(DATA[family]) + definitions(chosen)
     source += "".join(function(b, b.text["gnu"]) for b in chosen)
     calls = "".join(f"    run_{b.name}(); keep({i});\n" for i, b in enumerate(chosen))
     source += f"""
-#include "lx106_start.h"
+#include "{start}"
 static int32_t kept[{len(chosen)}][16];
 static void keep(int32_t block)
 {{
@@ -265,8 +276,8 @@ void run_all(void)
 }}
 """
     (tmp_path / "blocks.c").write_text(source)
-    build_image(["blocks.c"], tmp_path, level)
-    sums = run_image(tmp_path).view(np.int32).reshape(len(chosen), 16).tolist()
+    build_image(machine, ["blocks.c"], tmp_path, level)
+    sums = run_image(machine, tmp_path).view(np.int32).reshape(len(chosen), 16).tolist()
     for block, found in zip(chosen, sums, strict=True):
         total = expected(block, SEED)
         assert found[: len(total)] == total
@@ -357,15 +368,16 @@ def test_layers_with_constant_channels_match_the_reference(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_layers_of_unsigned_operands_match_the_reference(
-    seed: int, judge, random_convolution, random_fully_connected
+@pytest.mark.parametrize("family", ["xtensa", "rvp"])
+def test_layers_of_other_layouts_match_the_reference(
+    seed: int, family: str, judge, random_convolution, random_fully_connected
 ) -> None:
     for call in (
         random_convolution(seed, depthwise=False),
         random_fully_connected(seed),
     ):
         for schedule in conv2d_fully_connected.SCHEDULES:
-            if schedule.op == call.op and "xtensa" in schedule.requires:
+            if schedule.op == call.op and family in schedule.requires:
                 configs = schedule.configs(call)
                 assert configs
                 for config in configs:
@@ -392,12 +404,38 @@ def test_depthwise_layers_with_constant_channels_match_the_reference(
     seed: int, judge, random_convolution
 ) -> None:
     call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
-    for schedule in depthwise_conv2d.SCHEDULES:
+    for schedule in (*depthwise_conv2d.SCHEDULES, *packed_depthwise_conv2d.SCHEDULES):
         for config in schedule.configs(call):
             judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY])
+@pytest.mark.parametrize("seed", range(6, 14))
+def test_packed_depthwise_layers_match_the_reference(
+    seed: int, judge, random_convolution
+) -> None:
+    call = random_convolution(seed, depthwise=True)
+    (schedule,) = packed_depthwise_conv2d.SCHEDULES
+    for config in schedule.configs(call):
+        judge(call, schedule, config)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_packed_depthwise_strips_end_anywhere(
+    size: int, judge, narrow_depthwise
+) -> None:
+    (schedule,) = packed_depthwise_conv2d.SCHEDULES
+    for width in (1, 3, 5, 8):
+        call = narrow_depthwise(width, size)
+        (config,) = schedule.configs(call)
+        judge(call, schedule, config)
+
+
+def test_packed_depthwise_windows_are_in_a_word(narrow_depthwise) -> None:
+    (schedule,) = packed_depthwise_conv2d.SCHEDULES
+    assert not schedule.configs(narrow_depthwise(9, 4))
+
+
+@pytest.mark.parametrize("family", [MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY])
 def test_distant_columns_require_smaller_blocks(family) -> None:
     assert fits_address_offsets(family, 500, 4)
     assert not fits_address_offsets(family, 1400, 4)

@@ -24,7 +24,7 @@ from firmwright.kernels.assembly import (
 )
 from firmwright.kernels.contract import sums_of_products
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
-from firmwright.kernels.isa import rv32_packed, thumb2, xtensa
+from firmwright.kernels.isa import thumb2, xtensa
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
 from firmwright.kernels.scalar.gemm import (
@@ -233,7 +233,6 @@ XTENSA_FAMILY = MicrokernelFamily(
 
 INTRINSICS = (
     instruction_intrinsic(thumb2.mla),
-    instruction_intrinsic(rv32_packed.smaqa),
     instruction_intrinsic(xtensa.mul16s),
 )
 INTRINSIC_MAKERS = {
