@@ -166,6 +166,27 @@ class KernelSelector:
                     return replace(program, module=module)
         return None
 
+    def has_program(self, bytes_max: int) -> bool:
+        """Return whether a program is known that fits the pools of `bytes_max` bytes.
+
+        Only calls that need more are streamed by rows. If a plan then shows that the
+        program needs more than estimated, all programs are searched.
+        """
+        search = ProgramSearch(
+            self.module,
+            _sort_candidates(self.candidates, _BY_TIME),
+            self.rows_of,
+            self.oracle.estimate,
+            percent=thresholds.UNLIMITED_PERCENT,
+            bytes_max=bytes_max,
+        )
+        if not search.has_sequence:
+            return False
+        for program in self._within_flash(search.smallest()):
+            if self.oracle.fits(program.module):
+                return True
+        return self.fastest_within(self.module.pools) is not None
+
     def programs(
         self, percent: int = thresholds.CANDIDATE_PERCENT_MAX
     ) -> tuple[ProgramCandidate, ...]:

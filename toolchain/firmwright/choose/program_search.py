@@ -7,6 +7,7 @@ write in compatible directions and can share memory.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -128,7 +129,9 @@ class ProgramSearch:
     `ordered` lists each call's candidates by ascending `cost_of`, which is time, or
     time blended with flash. With `streamed_percent`, each segment contains a call that
     needs more than that share of the highest need, needs less than the highest itself,
-    and takes no more flash than the first candidates of its calls.
+    and takes no more flash than the first candidates of its calls. With `bytes_max`,
+    each segment contains a call that needs more, and no region of a program needs more,
+    priced at the least that is possible.
     """
 
     module: IRModule
@@ -138,6 +141,7 @@ class ProgramSearch:
     percent: int = thresholds.CANDIDATE_PERCENT_MAX
     cost_of: CandidateCost = attrgetter("time")
     streamed_percent: int | None = None
+    bytes_max: int | None = None
 
     def whole_calls(self) -> ProgramCandidate:
         """Return the program without row streaming of each call's first candidate."""
@@ -146,19 +150,57 @@ class ProgramSearch:
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
         """Return the programs on the Pareto front of cost and memory, by cost."""
+        return self._programs(pareto_front)
+
+    def smallest(self) -> tuple[ProgramCandidate, ...]:
+        """Return the program with the lowest peak, in variants; () if there is none."""
+
+        def last_of_front(
+            regions: Sequence[ProgramRegion], count: int
+        ) -> tuple[RegionSequence, ...]:
+            return pareto_front(regions, count)[-1:]
+
+        return self._programs(last_of_front)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether regions make up a program, as far as known without its plan."""
+        return bool(pareto_front(self._first_regions, len(self.ordered)))
+
+    @cached_property
+    def _widths_in_search(self) -> list[int]:
+        return self._widths(self.percent)
+
+    @cached_property
+    def _needs(self) -> list[list[int]]:
+        """The bytes of each candidate of each call, from trial plans."""
 
         def estimate_whole_calls(picks: CandidateIndices) -> PlanEstimate:
             return self._estimate_plan(picks, ())
 
-        widths = self._widths(self.percent)
-        needs = memory_need_per_candidate(widths, estimate_whole_calls)
-        regions = self._regions(widths, needs)
+        return memory_need_per_candidate(self._widths_in_search, estimate_whole_calls)
+
+    @cached_property
+    def _first_regions(self) -> list[ProgramRegion]:
+        """The regions with the bytes of the first estimate."""
+        return self._affordable(self._regions(self._widths_in_search, self._needs))
+
+    def _affordable(self, regions: Sequence[ProgramRegion]) -> list[ProgramRegion]:
+        limit = self.bytes_max
+        return [item for item in regions if limit is None or item.peak_bytes <= limit]
+
+    def _programs(
+        self,
+        front_of: Callable[[Sequence[ProgramRegion], int], tuple[RegionSequence, ...]],
+    ) -> tuple[ProgramCandidate, ...]:
+        """Return the programs of the sequences that `front_of` gives for all calls."""
+        needs, regions = self._needs, self._first_regions
         for _ in range(thresholds.PRICE_CORRECTIONS_MAX):
             # The bytes of a region are an estimate for itself alone. A plan of a whole
             # program shows where more are needed; with these bytes, the search runs
             # again, and may then prefer other regions. Bytes only grow, so few rounds
             # are enough.
-            programs = pareto_front(regions, len(self.ordered))
+            programs = front_of(regions, len(self.ordered))
             estimates: list[PlanEstimate] = []
             for program in programs:
                 picks = self._picks(program)
@@ -171,7 +213,7 @@ class ProgramSearch:
                 if id(region) in needed:
                     region = replace(region, peak_bytes=needed[id(region)])
                 corrected.append(region)
-            regions = corrected
+            regions = self._affordable(corrected)
         found: list[ProgramCandidate] = []
         for program, estimate in zip(programs, estimates, strict=True):
             found += self._variants(program, needs, estimate)
@@ -220,7 +262,7 @@ class ProgramSearch:
         if self.module.io.stream_input_rows:
             return self._fed_regions(singles)
         streamed = self._streamed_calls(singles)
-        bytes_max: int | None = None
+        bytes_max = self.bytes_max
         if self.streamed_percent is not None:
             bytes_max = _highest_need(singles) - 1
         return [*singles, *self._segment_candidates(bytes_max).regions(streamed)]
@@ -233,13 +275,23 @@ class ProgramSearch:
                 image_bytes.append(candidates[0].image_bytes if candidates else 0)
         entry = self.module.entry_graph
         builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
-        return SegmentCandidates(self.module, entry, builder, image_bytes, bytes_max)
+        return SegmentCandidates(
+            self.module,
+            entry,
+            builder,
+            image_bytes,
+            bytes_max,
+            in_place=self.bytes_max is not None,
+        )
 
     def _streamed_calls(self, singles: Sequence[ProgramRegion]) -> set[int]:
         """Return the calls of which each segment must contain one.
 
-        Without `streamed_percent`, these are all, unless no call needs memory.
+        Without a limit, these are all, unless no call needs memory.
         """
+        if self.bytes_max is not None:
+            fitting = {region.first for region in self._affordable(singles)}
+            return {region.first for region in singles} - fitting
         peak_bytes = _highest_need(singles)
         if self.streamed_percent is None:
             return {region.first for region in singles} if peak_bytes else set()

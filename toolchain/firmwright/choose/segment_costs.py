@@ -22,12 +22,15 @@ def row_bytes(kind: TensorType) -> int:
     return kind.size_bytes // kind.shape[1]
 
 
-def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[int]:
+def stage_bytes(
+    segment: FusedSegment, types: Mapping[str, TensorType], *, in_place: bool = False
+) -> list[int]:
     """Return the live bytes at each stage, without source, result and scratch.
 
     A transient row buffer is live from the stage that computes it to its last reader,
     every other one in all stages. The rows of a source are copied before the first
-    stage.
+    stage. With `in_place` every stage overwrites the transient rows that it reads last,
+    as far as its own fit there: no kernel needs less.
     """
     plan = segment.plan
     lasting = 0
@@ -50,6 +53,12 @@ def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[
         if stage.result in transient:
             for index in range(producer, last_reader[stage.result] + 1):
                 live_bytes[index] += transient[stage.result]
+    for index, stage in enumerate(segment.stages if in_place else ()):
+        dying = 0
+        for name in stage.sources:
+            if last_reader[name] == index and name != plan.source:
+                dying += transient.get(name, 0)
+        live_bytes[index] -= min(dying, transient.get(stage.result, 0))
     return live_bytes
 
 

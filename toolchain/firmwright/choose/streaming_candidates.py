@@ -18,7 +18,7 @@ from firmwright.choose.row_streaming_plan import (
     plan_row_streaming,
 )
 from firmwright.ir.graph.devices import executing_device
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.opdef import RowReduction, RowWindow
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
@@ -237,7 +237,8 @@ class SegmentCandidates:
 
     A segment takes at most the `image_bytes` of its calls, with a few percent of slack.
     Those that need more than `bytes_max` are left out before their kernels are built;
-    None is no limit.
+    None is no limit. With `in_place` they are priced at the least that any kernels
+    need, whether or not such kernels exist.
     """
 
     module: IRModule
@@ -245,12 +246,31 @@ class SegmentCandidates:
     segments: SegmentBuilder
     image_bytes: Sequence[int] = ()
     bytes_max: int | None = None
+    in_place: bool = False
 
     def regions(self, calls: AbstractSet[int]) -> list[ProgramRegion]:
         """Return the segments that contain one of `calls`, and end near them."""
+        regions: list[ProgramRegion] = []
+        for shapes in self._shapes(calls):
+            own: list[ProgramRegion] = []
+            for shape in shapes:
+                own += self._price_segment(shape)
+            regions += drop_dominated(own)
+        return regions
+
+    def floors(self, calls: AbstractSet[int]) -> list[ProgramRegion]:
+        """Return the same segments without scratch and time; no kernel is built."""
+        floors: list[ProgramRegion] = []
+        for shapes in self._shapes(calls):
+            for shape in shapes:
+                least_bytes = self._end_bytes(shape) + max(self._stage_bytes(shape))
+                floors.append(ProgramRegion(shape.first, shape.end, least_bytes, 0))
+        return floors
+
+    def _shapes(self, calls: AbstractSet[int]) -> Iterator[list[FusedSegment]]:
+        """Yield the segments for all bands of the calls from one to another."""
         around = thresholds.SEGMENT_MARGIN_CALLS
         count = min(len(self.entry.body), max(calls, default=-1) + 1 + around)
-        regions: list[ProgramRegion] = []
         for first in range(max(min(calls, default=0) - around, 0), count):
             is_fed = self.module.io.stream_input_rows and first == 0
             last = min(count, first + thresholds.SEGMENT_CALLS_MAX)
@@ -259,23 +279,20 @@ class SegmentCandidates:
                     break
                 if calls.isdisjoint(range(first, end)):
                     continue
-                own: list[ProgramRegion] = []
+                shapes: list[FusedSegment] = []
                 for band in thresholds.BAND_ROWS:
                     shape = self.segments.shape(first, end, band, feed=is_fed)
                     if shape is not None:
-                        own += self._price_segment(shape)
-                regions += drop_dominated(own)
-        return regions
+                        shapes.append(shape)
+                yield shapes
 
     def _price_segment(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
         """Yield the segment with cost and bytes for each limit of kernel scratch."""
-        types = {name: value.type for name, value in self._by_name.items()}
-        ends_bytes = self._end_bytes(segment)
-        stages_bytes = segment_costs.stage_bytes(segment, types)
+        ends_bytes, stages_bytes = self._end_bytes(segment), self._stage_bytes(segment)
         bytes_without_scratch = ends_bytes + max(stages_bytes)
         if self.bytes_max is not None and bytes_without_scratch > self.bytes_max:
             return
-        overhead = segment_costs.overhead_instructions(segment, types)
+        overhead = segment_costs.overhead_instructions(segment, self._types)
         limits: set[int] = set()
         for row_kernels in segment.kernels:
             limits.update(item.scratch_bytes for item in row_kernels.candidates)
@@ -345,11 +362,17 @@ class SegmentCandidates:
             if name not in own and self._first[name] < segment.first and is_needed:
                 other_bytes += self._bytes(value)
         source_bytes, result_bytes = self._bytes(source), self._bytes(result)
+        if self.in_place and not segment.stages[-1].result:
+            # The result of a reduction is written when its source has been read.
+            return other_bytes + max(source_bytes, result_bytes)
         lasts = self._last[source.name] >= segment.end or not segment.stages[-1].result
         if lasts or not source_bytes or not result_bytes:
             return other_bytes + source_bytes + result_bytes
         overlapped = segment_costs.overlapped_bytes(segment, source.type, result.type)
         return other_bytes + segment_costs.align_up(overlapped)
+
+    def _stage_bytes(self, segment: FusedSegment) -> list[int]:
+        return segment_costs.stage_bytes(segment, self._types, in_place=self.in_place)
 
     def _bytes(self, value: Value) -> int:
         """Return the bytes of a value in the workspace; 0 if the caller stores it."""
@@ -372,6 +395,10 @@ class SegmentCandidates:
             for value in call.outputs:
                 values[value.name] = value
         return values
+
+    @cached_property
+    def _types(self) -> dict[str, TensorType]:
+        return {name: value.type for name, value in self._by_name.items()}
 
     @cached_property
     def _first(self) -> dict[str, int]:

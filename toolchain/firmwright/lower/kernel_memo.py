@@ -11,7 +11,7 @@ from firmwright.ops.schedule import LoweringCandidate, ScheduleConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRequest:
-    """What a kernel and its price follow from, except for the stalls of memory.
+    """The inputs of a kernel and its price, except for the stalls of memory.
 
     `call` may be a band of a call with the outputs `whole_outputs`. `method` builds the
     kernel: that of a schedule with the configuration `config`, or that of the

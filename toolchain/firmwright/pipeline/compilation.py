@@ -60,6 +60,7 @@ from firmwright.pipeline.interface_bound import check_interface_fits
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import SELECTION_PASS, remaining_passes
 from firmwright.pipeline.program_update import check_code, check_same_options
+from firmwright.pipeline.selection_oracle import SelectionMemo
 from firmwright.report.memory_map import compilation_html
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.usmp.joint_plan import check_concurrent_fit, plan_jointly
@@ -192,11 +193,16 @@ def compile_model(
     return _with_enough_stack(model, run)
 
 
-def lower_program(model: IRModule, options: Options) -> LoweredProgram:
-    """Run all passes on `model`; raise as `compile_model` does."""
+def lower_program(
+    model: IRModule, options: Options, memo: SelectionMemo | None = None
+) -> LoweredProgram:
+    """Run all passes on `model`; raise as `compile_model` does.
+
+    A `memo` is that of other compilations of the same model.
+    """
 
     def run() -> LoweredProgram:
-        return _lower(model, _with_choices_for_all_weights(model, options))
+        return _lower(model, _with_choices_for_all_weights(model, options), memo=memo)
 
     return _with_enough_stack(model, run)
 
@@ -222,6 +228,7 @@ def _lower(
     options: Options,
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
+    memo: SelectionMemo | None = None,
 ) -> LoweredProgram:
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
@@ -232,7 +239,7 @@ def _lower(
     check_interface_fits(module)
     record: ProgramRecord | None = None
     selected: IRModule | None = None
-    for step in remaining_passes(module, options, stopwatch):
+    for step in remaining_passes(module, options, stopwatch, memo):
         is_lowered = isinstance(module.entry, tir.PrimFunc)
         if selected is None and is_lowered and step.name != _LAST_PRICED_PASS:
             selected = module

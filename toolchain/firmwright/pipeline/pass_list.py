@@ -43,6 +43,7 @@ from firmwright.pipeline.checked_requests import with_checked_requests
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.program_update import check_kernels
 from firmwright.pipeline.selection_oracle import (
+    SelectionMemo,
     kernel_cost_estimator,
     make_lowering,
     make_selection_oracle,
@@ -62,10 +63,14 @@ SELECTION_PASS = "lower-select"
 """The pass that chooses kernels and segments."""
 
 
-def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, ...]:
+def passes_for(
+    options: Options,
+    watch: PassTimer | None = None,
+    memo: SelectionMemo | None = None,
+) -> tuple[Pass, ...]:
     """Return all passes in order; `watch` records the time per pass and target."""
     timer = watch or PassTimer()
-    passes = {**BY_NAME, **_built_passes(options, timer)}
+    passes = {**BY_NAME, **_built_passes(options, timer, memo)}
     if options.link_params:
         del passes["externalize-constants"]
     if options.update_of is not None and not options.update_of.has_removed_channels:
@@ -75,7 +80,9 @@ def passes_for(options: Options, watch: PassTimer | None = None) -> tuple[Pass, 
     return tuple(map(with_checked_requests, insert_user_passes(steps, options.passes)))
 
 
-def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
+def _built_passes(
+    options: Options, timer: PassTimer, memo: SelectionMemo | None
+) -> dict[str, Pass]:
     """Return the passes that need more input than the module, by name."""
     table = op_table()
     predict = partial(_predict_cycles, options=options)
@@ -95,7 +102,7 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
-        SELECTION_PASS: lambda module: _lower_and_select(module, options),
+        SELECTION_PASS: lambda module: _lower_and_select(module, options, memo),
         "compress-weights": lambda module: compress_weights(
             module, kernel_cost_estimator(module)
         ),
@@ -136,10 +143,13 @@ def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
 
 
 def remaining_passes(
-    module: IRModule, options: Options, watch: PassTimer | None = None
+    module: IRModule,
+    options: Options,
+    watch: PassTimer | None = None,
+    memo: SelectionMemo | None = None,
 ) -> tuple[Pass, ...]:
     """Return the passes after the one in the module's result `stage`, or all passes."""
-    steps = passes_for(options, watch)
+    steps = passes_for(options, watch, memo)
     done = module.results.stage
     names = [step.name for step in steps]
     first = names.index(str(done)) + 1 if done in names else 0
@@ -160,16 +170,18 @@ def run_imported(module: IRModule, options: Options) -> IRModule:
     return module
 
 
-def _lower_and_select(module: IRModule, options: Options) -> IRModule:
+def _lower_and_select(
+    module: IRModule, options: Options, memo: SelectionMemo | None
+) -> IRModule:
     if not isinstance(module.entry, Function):
         return check_lowered(module)
-    lowering, module = lower_for_selection(module, options)
+    lowering, module = lower_for_selection(module, options, memo)
     record = options.update_of
     if record is not None:
         selected = replay_selection(module, lowering.calls(), lowering.rows, record)
         check_kernels(module, selected, lowering, record)
         return selected
-    oracle = make_selection_oracle(options)
+    oracle = make_selection_oracle(options, memo)
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
 
 
@@ -191,9 +203,11 @@ def _predict_cycles(module: IRModule, options: Options) -> list[int]:
 
 
 def lower_for_selection(
-    module: IRModule, options: Options
+    module: IRModule, options: Options, memo: SelectionMemo | None = None
 ) -> tuple[Lowering, IRModule]:
     module = check_lowered(module)
     record = options.update_of
-    module = lower_subgraphs(module, lambda part: make_lowering(part, options, record))
-    return make_lowering(module, options, record), module
+    module = lower_subgraphs(
+        module, lambda part: make_lowering(part, options, record, memo)
+    )
+    return make_lowering(module, options, record, memo), module

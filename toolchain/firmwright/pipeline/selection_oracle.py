@@ -1,7 +1,7 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import DoesNotFitError
 from firmwright.choose.flash_budget import CodeKey
@@ -14,6 +14,7 @@ from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.cost_model import Cost, estimate_cost
 from firmwright.ir.tir.plan import Planner
 from firmwright.ir.tir.traversal import prim_calls
+from firmwright.lower.kernel_memo import KernelMemo
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import NO_TUNING_RECORDS
@@ -31,6 +32,20 @@ from firmwright.usmp.memory_planning import plan_memory
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 
 
+@dataclass(frozen=True)
+class SelectionMemo:
+    """Kernels that compilations of one model can share, with their analyses.
+
+    Codes are those for a goal; their kernels are kept for unique identities.
+    """
+
+    kernels: KernelMemo = field(default_factory=KernelMemo)
+    inplace: InplaceCache = field(default_factory=InplaceCache)
+    codes: dict[tuple[int, Minimize], tuple[tir.PrimFunc, CodeKey]] = field(
+        default_factory=dict
+    )
+
+
 def kernel_cost_estimator(
     module: IRModule,
 ) -> Callable[[tir.PrimFunc, Mapping[str, int]], Cost]:
@@ -45,7 +60,10 @@ def kernel_cost_estimator(
 
 
 def make_lowering(
-    module: IRModule, options: Options, record: ProgramRecord | None = None
+    module: IRModule,
+    options: Options,
+    record: ProgramRecord | None = None,
+    memo: SelectionMemo | None = None,
 ) -> Lowering:
     """Return the lowering of a module's calls.
 
@@ -63,12 +81,16 @@ def make_lowering(
         tuning,
         cost_weights_for,
         record=record,
+        kernels=KernelMemo() if memo is None else memo.kernels,
     )
 
 
-def make_selection_oracle(options: Options) -> SelectionOracle:
+def make_selection_oracle(
+    options: Options, memo: SelectionMemo | None = None
+) -> SelectionOracle:
     """Return the selection callbacks, which cache the analysis of each kernel."""
-    cache = InplaceCache()
+    memo = memo or SelectionMemo()
+    cache = memo.inplace
     quick: str | Planner = options.planner
     if options.planner == DEFAULT_PLANNER:
         quick = best_first_fit_planner
@@ -93,6 +115,12 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
         return False
 
     def key(kernel: tir.PrimFunc) -> CodeKey:
+        identity = id(kernel), options.objective.minimize
+        if identity not in memo.codes:
+            memo.codes[identity] = kernel, find_key(kernel)
+        return memo.codes[identity][1]
+
+    def find_key(kernel: tir.PrimFunc) -> CodeKey:
         if options.objective.minimize is Minimize.SIZE:
             kernel = simplify(kernel)
             template = make_template(flatten_buffers(kernel) or kernel, INTRINSICS)

@@ -30,6 +30,8 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.memory_traffic import count_traffic
 from firmwright.pipeline import LoweredProgram, Options, lower_program
 from firmwright.pipeline.interface_bound import interface_bytes
+from firmwright.pipeline.program_existence import has_program
+from firmwright.pipeline.selection_oracle import SelectionMemo
 from firmwright.targets.run_time import RunTime
 
 log = logging.getLogger(__name__)
@@ -123,36 +125,43 @@ def fit_boards(
 ) -> tuple[Fit, ...]:
     """Return the fit on each of `boards`, without remedies."""
     fits: list[Fit] = []
+    memo = SelectionMemo()
     for number, board in enumerate(boards, 1):
         log.info("%d of %d boards: %s", number, len(boards), board.name)
         own: OptionValues = {**given, "board": board.name}
-        fits.append(_fit_on_board(model, own, clock_hz))
+        fits.append(_fit_on_board(model, own, clock_hz, memo))
     return tuple(fits)
 
 
 def _fit_without_remedies(
     model: Model, given: OptionValues, clock_hz: int | None
 ) -> Fit:
-    program = _lowered(model, given)
+    memo = SelectionMemo()
+    program = _lowered(model, given, memo)
     if isinstance(program, Fit):
         return program
     fit = fit_of_program(program, clock_hz)
     if program.board.is_host or model.module.is_started:
         return fit
-    return replace(fit, other_ram=_other_ram(model, program, fit.stack_bytes or 0))
+    sizes = _other_ram(model, program, fit.stack_bytes or 0, memo)
+    return replace(fit, other_ram=sizes)
 
 
-def _fit_on_board(model: Model, given: OptionValues, clock_hz: int | None) -> Fit:
+def _fit_on_board(
+    model: Model, given: OptionValues, clock_hz: int | None, memo: SelectionMemo
+) -> Fit:
     """Return the fit without other sizes of RAM."""
-    program = _lowered(model, given)
+    program = _lowered(model, given, memo)
     return program if isinstance(program, Fit) else fit_of_program(program, clock_hz)
 
 
-def _lowered(model: Model, given: OptionValues) -> LoweredProgram | Fit:
+def _lowered(
+    model: Model, given: OptionValues, memo: SelectionMemo
+) -> LoweredProgram | Fit:
     """Return the program, or the fit that says that no program is small enough."""
     options = options_for(model.module, given)
     try:
-        return lower_program(model.module, options)
+        return lower_program(model.module, options, memo)
     except DoesNotFitError as error:
         return _too_large(model, options, error)
 
@@ -255,7 +264,7 @@ def _pool_bytes(module: IRModule) -> int | None:
 
 
 def _other_ram(
-    model: Model, program: LoweredProgram, stack_bytes: int
+    model: Model, program: LoweredProgram, stack_bytes: int, memo: SelectionMemo
 ) -> tuple[RamSize, ...]:
     """Return the smaller usual sizes of RAM for which the answer is known.
 
@@ -272,23 +281,21 @@ def _other_ram(
     while size >= need_bytes:
         sizes.append(RamSize(size, fits=True))
         size //= 2
-    has_smaller = _fits_within(model, program, size - beside)
+    has_smaller = _fits_within(model, program, size - beside, memo)
     sizes.append(RamSize(size, fits=has_smaller))
     if has_smaller and size // 2 < interface_bytes(program.imported) + beside:
         sizes.append(RamSize(size // 2, fits=False))
     return tuple(sizes)
 
 
-def _fits_within(model: Model, program: LoweredProgram, limit_bytes: int) -> bool:
+def _fits_within(
+    model: Model, program: LoweredProgram, limit_bytes: int, memo: SelectionMemo
+) -> bool:
     """Return whether a program needs at most `limit_bytes` of workspace."""
     if limit_bytes < max(interface_bytes(program.imported), 1):
         return False
     options: Options = replace(program.options, ram_bytes=limit_bytes)
-    try:
-        lower_program(model.module, options)
-    except DoesNotFitError:
-        return False
-    return True
+    return has_program(model.module, options, memo)
 
 
 def _power_of_two_below(size_bytes: int) -> int:
