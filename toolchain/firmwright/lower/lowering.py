@@ -296,7 +296,7 @@ class Lowering:
         config: ScheduleConfig,
         build: Callable[[Kernel], LoweringCandidate],
     ) -> LoweringCandidate:
-        """Return what `build` makes of an empty kernel, or the same, made earlier."""
+        """Return the kernel that `build` writes, or an equal one made earlier."""
         op_call = make_op_call(call, self.module)
         request = KernelRequest(
             name=name,
