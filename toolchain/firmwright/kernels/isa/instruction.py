@@ -350,12 +350,14 @@ def _annotated_signature(semantics: Semantics) -> Signature:
 class InstructionSet:
     """A table of instructions, for cores that have `features` (see target kinds).
 
-    `parent` is the instruction set that this one extends.
+    `parent` is the instruction set that this one extends. `is_arm` states how
+    targets/disassembly.py reads its assembly: as that of Arm, or of RISC-V.
     """
 
     name: str
     features: frozenset[str]
     parent: "InstructionSet | None" = None
+    is_arm: bool = True
     rows: dict[str, Instr] = field(default_factory=dict)
 
     def instruction(

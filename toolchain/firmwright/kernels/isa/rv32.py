@@ -56,7 +56,7 @@ from firmwright.kernels.isa.words import (
     remainder,
 )
 
-RV32 = InstructionSet("rv32", frozenset({"rvm"}))
+RV32 = InstructionSet("rv32", frozenset({"rvm"}), is_arm=False)
 _store = partial(store_row, RV32)
 _load = partial(load_row, RV32)
 

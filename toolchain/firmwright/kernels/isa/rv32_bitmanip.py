@@ -34,8 +34,8 @@ from firmwright.kernels.isa.words import (
     trailing_zeros,
 )
 
-RV32_ZBA = InstructionSet("rv32_zba", frozenset({"zba"}), RV32)
-RV32_ZBB = InstructionSet("rv32_zbb", frozenset({"zbb"}), RV32)
+RV32_ZBA = InstructionSet("rv32_zba", frozenset({"zba"}), RV32, is_arm=False)
+RV32_ZBB = InstructionSet("rv32_zbb", frozenset({"zbb"}), RV32, is_arm=False)
 
 Rotation = Annotated[int, Immediate(range(1, 32))]
 

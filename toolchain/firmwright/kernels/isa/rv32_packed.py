@@ -30,7 +30,7 @@ from firmwright.kernels.isa.words import (
     unsigned_low,
 )
 
-RV32_PACKED = InstructionSet("rv32_packed", frozenset({"rvp"}), RV32)
+RV32_PACKED = InstructionSet("rv32_packed", frozenset({"rvp"}), RV32, is_arm=False)
 
 Bits = Annotated[int, Immediate(range(32))]
 

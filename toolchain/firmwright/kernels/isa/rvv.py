@@ -56,7 +56,7 @@ from firmwright.kernels.isa.vectors import (
     subtract,
 )
 
-RVV = InstructionSet("rvv", frozenset({"rvv"}))
+RVV = InstructionSet("rvv", frozenset({"rvv"}), is_arm=False)
 
 _GROUPS = {64: "mf2", 128: "m1", 256: "m2", 512: "m4", 1024: "m8"}
 """Names of groups of registers of 128 bits, by the bits of all."""
