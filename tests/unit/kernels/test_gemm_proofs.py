@@ -186,6 +186,14 @@ def test_wrong_semantics_are_found(tile: GemmTile) -> None:
     assert found["c6"].startswith(f"{tile.name}: c6 is ")
 
 
+def test_a_wrong_packing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKINGS, Packing.PAIRED, replace(PAIRED, odd_shift=7))
+    found = failures(gemm_claim(PAIRED_4X2, gemm_program(PAIRED_4X2, 1), 1))
+    assert found
+    for name, failure in found.items():
+        assert failure.startswith(f"paired_4x2: {name} is ")
+
+
 def test_a_wrong_order_of_taps_is_found() -> None:
     program = gemm_program(BYTES_8X1, 1)
     assert not failures(gemm_claim(BYTES_8X1, program, 1, order=[[0, 2], [1, 3]]))

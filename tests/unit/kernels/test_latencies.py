@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
-from firmwright.targets.core_timing import core_timings
+from firmwright.targets.core_timing import CoreTiming, core_timings
 from firmwright.targets.cycle_model import repeated_cycles
 from tests.unit.kernels.cores import CORES
 from tests.unit.kernels.test_instructions_in_disassembly import read, rows
@@ -140,6 +140,39 @@ def latencies_by_llvm(program: str, core: str, texts: Sequence[str]) -> list[int
     return [round(int(number) / ITERATIONS) for number in cycles]
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Differences without a reason, with the operands of chains, and those with one."""
+
+    unexplained: Mapping[tuple[str, str, int, int], Sequence[str]]
+    explained: frozenset[tuple[str, str, int, int]]
+
+
+def own_latencies(timing: CoreTiming, measured: Sequence[Chain]) -> list[int]:
+    latencies = []
+    for chain in measured:
+        (part,) = read(chain.trial, is_arm=True)
+        latencies.append(round(repeated_cycles(timing, [part])))
+    return latencies
+
+
+def compare(
+    core: str, timing: CoreTiming, measured: Sequence[Chain], others: Sequence[int]
+) -> Comparison:
+    unexplained: dict[tuple[str, str, int, int], list[str]] = {}
+    explained = set()
+    owns = own_latencies(timing, measured)
+    for chain, own, other in zip(measured, owns, others, strict=True):
+        (part,) = read(chain.trial, is_arm=True)
+        key = (core, part.variant or part.kind, own, other)
+        if own != other and key in DIFFERENCES:
+            explained.add(key)
+        elif own != other:
+            named = f"{chain.trial.instr.name}.{chain.name}"
+            unexplained.setdefault(key, []).append(named)
+    return Comparison(unexplained, frozenset(explained))
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("core", UNITS)
 def test_latencies_are_those_of_llvm(core: str) -> None:
@@ -151,16 +184,19 @@ def test_latencies_are_those_of_llvm(core: str) -> None:
     others = latencies_by_llvm(program, core, texts)
     if not others:
         pytest.skip(f"{program} has no model of {core}")
-    unexplained: dict[tuple[str, str, int, int], list[str]] = {}
-    explained = set()
-    for chain, other in zip(measured, others, strict=True):
-        (part,) = read(chain.trial, is_arm=True)
-        own = round(repeated_cycles(core_timings()[core], [part]))
-        key = (core, part.variant or part.kind, own, other)
-        if own != other and key in DIFFERENCES:
-            explained.add(key)
-        elif own != other:
-            named = f"{chain.trial.instr.name}.{chain.name}"
-            unexplained.setdefault(key, []).append(named)
-    assert unexplained == {}
-    assert explained == {key for key in DIFFERENCES if key[0] == core}
+    found = compare(core, core_timings()[core], measured, others)
+    assert found.unexplained == {}
+    assert found.explained == {key for key in DIFFERENCES if key[0] == core}
+
+
+def test_a_wrong_latency_is_named() -> None:
+    core = "cortex-m7"
+    timing = core_timings()[core]
+    measured = chains(core)
+    right = own_latencies(timing, measured)
+    assert compare(core, timing, measured, right).unexplained == {}
+    wrong = replace(timing, latency={**timing.latency, "narrow": 4})
+    found = compare(core, wrong, measured, right).unexplained
+    names = {name for named in found.values() for name in named}
+    assert "ldrsb_indexed.index" in names
+    assert not names & {"ldr_indexed.index", "smlad.acc"}
