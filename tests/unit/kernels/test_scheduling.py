@@ -22,13 +22,12 @@ from firmwright.kernels.isa.dsp import smlad, sxtb16
 from firmwright.kernels.isa.thumb2 import ldr, ldrd
 from firmwright.kernels.program import Loop, Program, Repeat, Step
 from firmwright.kernels.program_builder import ProgramBuilder
+from firmwright.kernels.program_cycles import block_cycles, repeated_block
 from firmwright.kernels.register_files import THUMB2_FILE
 from firmwright.kernels.scalar.gemm import ScalarMicrokernel, mla_forms
 from firmwright.kernels.scheduling import (
-    block_cycles,
     depends,
     find_order,
-    repeated_block,
 )
 from firmwright.targets.core_timing import core_timings
 

@@ -17,12 +17,10 @@ accumulator keeps, so results are equal to the bit, also those of floats.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import InternalError
-from firmwright.kernels.advancing_pointers import advance_pointers
-from firmwright.kernels.isa.instruction import InstructionSet, RegisterClass
 from firmwright.kernels.program import (
     Address,
     Argument,
@@ -30,47 +28,20 @@ from firmwright.kernels.program import (
     Lane,
     Loop,
     Node,
-    PointerOperand,
     Program,
     Repeat,
     Step,
     VirtualRegister,
 )
+from firmwright.kernels.program_cycles import block_assembly, repeated_block
 from firmwright.kernels.register_files import RegisterFile
 from firmwright.kernels.registers import assign_registers
 from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.cycle_model import repeated_cycles
-from firmwright.targets.disassembly import Instruction, decode_instruction
 
 TRIES = 600
 """Moves that a search tries."""
 _SEED = 1
-_SPACED = 100
-"""The distance between the numbers of registers, which have room for groups."""
-_LETTERS = {RegisterClass.FLOAT: "s", RegisterClass.VECTOR: "q"}
-
-
-def repeated_block(program: Program) -> Repeat | Loop:
-    """Return the innermost block of a program; InternalError if there is none."""
-    for block in _blocks(program.body):
-        return block
-    raise InternalError(f"{program.name} repeats nothing")
-
-
-def _blocks(nodes: Sequence[Node]) -> Iterator[Repeat | Loop]:
-    for node in nodes:
-        if isinstance(node, CountedLoop):
-            yield from _blocks(node.body)
-        elif isinstance(node, Repeat | Loop):
-            yield node
-
-
-def block_cycles(program: Program, timing: CoreTiming) -> float:
-    """Return the modeled cycles of one of many repetitions of the innermost block.
-
-    In a loop, pointers advance as in its assembly. What closes the loop is not counted.
-    """
-    return _costs(program, [timing])[0]
 
 
 def find_order(
@@ -108,14 +79,8 @@ def find_order(
 
 
 def _costs(program: Program, timings: Sequence[CoreTiming]) -> list[float]:
-    instructions = _decoded(_emitted(repeated_block(program)))
+    instructions = block_assembly(repeated_block(program)).decode()
     return [repeated_cycles(timing, instructions) for timing in timings]
-
-
-def _emitted(block: Repeat | Loop) -> Sequence[Step]:
-    if isinstance(block, Loop) and block.can_advance:
-        return advance_pointers(block)
-    return block.body
 
 
 def _with_body(
@@ -175,52 +140,3 @@ def _values(given: Sequence[Argument]) -> set[VirtualRegister]:
 
 def _addresses(step: Step) -> list[Address]:
     return [x for x in (*step.operands, *step.results) if isinstance(x, Address)]
-
-
-def _decoded(body: Sequence[Step]) -> list[Instruction]:
-    """Return instructions with a register for each value, as if there were enough."""
-    numbers: dict[VirtualRegister | PointerOperand, int] = {}
-    decoded = []
-    for step in body:
-        is_arm = _is_arm(step.instr.instruction_set)
-        words: dict[str, str] = {}
-        places = (*step.instr.operands, *step.instr.results)
-        for place, given in zip(places, (*step.operands, *step.results), strict=True):
-            words[place.name] = _argument_text(given, numbers, is_arm=is_arm)
-        for line in step.instr.asm.format(**words).split("\n\t"):
-            decoded.append(decode_instruction(line, is_arm=is_arm))
-    return decoded
-
-
-def _is_arm(instruction_set: InstructionSet) -> bool:
-    return not instruction_set.name.startswith("rv")
-
-
-def _argument_text(
-    given: Argument,
-    numbers: dict[VirtualRegister | PointerOperand, int],
-    *,
-    is_arm: bool,
-) -> str:
-    letter = "r" if is_arm else "t"
-    match given:
-        case VirtualRegister(place):
-            first = numbers.setdefault(given, _SPACED * (len(numbers) + 1))
-            letter = _LETTERS.get(place.kind, letter)
-            if place.kind is RegisterClass.FLOAT and place.lanes > 1:
-                return f"{letter}{first}-{letter}{first + place.lanes - 1}"
-            return f"{letter}{first}"
-        case Lane(group, index):
-            first = numbers.setdefault(group, _SPACED * (len(numbers) + 1))
-            return f"{_LETTERS.get(group.place.kind, letter)}{first + index.offset}"
-        case Address(pointer):
-            base = (
-                f"{letter}{numbers.setdefault(pointer, _SPACED * (len(numbers) + 1))}"
-            )
-            if not is_arm:
-                return f"{given.offset_bytes}({base})"
-            if given.advance:
-                return f"[{base}], #{given.advance_bytes}"
-            return f"[{base}, #{given.offset_bytes}]"
-        case int():
-            return str(given)

@@ -50,6 +50,7 @@ def _weights(
     timed = _SAME_CYCLES.get(mcpu, mcpu)
     cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, soft)} if timed in _WORK else {}
     instructions = {**_WORK[family], **soft}
+    is_priced = cycles.get("program_cycles", 0.0) > 0
     return CostWeights(
         name,
         instructions,
@@ -58,6 +59,7 @@ def _weights(
         registers=registers,
         run_cycles=_run_cycles(mcpu, instructions, cycles),
         image=_IMAGE[family],
+        core=timed if is_priced else "",
     )
 
 

@@ -24,10 +24,12 @@ class CostWeights:
     A kind without an instruction weight costs one instruction. `cycles` is empty if the
     core has no timing table. An intrinsic costs the instructions in its table times
     `intrinsic`, unless it has its own weight, under its name or under `NAME.fixed` if
-    all arguments after the first are constant. `run_cycles` predicts the time of
-    selected kernels, also on cores where candidates are ranked by instructions; it is
-    empty if the core's pipeline is not known. `image` predicts the code and the stack
-    of linked images; it is empty for targets that were not measured.
+    all arguments after the first are constant. On a `core` whose pipeline prices the
+    programs of micro-kernels, an intrinsic that has one costs its instructions times
+    `program` and its modeled cycles times `program_cycles`. `run_cycles` predicts the
+    time of selected kernels, also on cores where candidates are ranked by instructions;
+    it is empty if the core's pipeline is not known. `image` predicts the code and the
+    stack of linked images; it is empty for targets that were not measured.
     """
 
     name: str
@@ -37,6 +39,7 @@ class CostWeights:
     registers: int = REGISTERS
     run_cycles: Mapping[str, float] = field(default_factory=dict)
     image: Mapping[str, float] = field(default_factory=dict)
+    core: str = ""
 
 
 GENERIC_WEIGHTS = CostWeights(
@@ -75,7 +78,12 @@ def estimate_cost(
 ) -> Cost:
     """Predict the cost of `func` with the scalar parameters `arguments`."""
     counts = count_operations(
-        func, intrinsics, weights.instructions, weights.registers, arguments
+        func,
+        intrinsics,
+        weights.instructions,
+        weights.registers,
+        arguments,
+        weights.core,
     )
     instructions = _weighted_sum(counts.done, weights.instructions, 1.0)
     cycles: int | None = None

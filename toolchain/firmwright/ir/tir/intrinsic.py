@@ -59,6 +59,13 @@ Meaning: TypeAlias = Callable[..., Any]
 """What an intrinsic computes, in numpy, from its operands; pointers are arrays."""
 
 
+CyclesOnCore: TypeAlias = Callable[[str, Sequence[int]], float]
+"""The modeled cycles of a call on a core, which has a timing table, by its name.
+
+The arguments are those of `count`.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
     """An intrinsic; `result` is None for statements.
@@ -69,11 +76,11 @@ class Intrinsic:
     `portable` is empty, it is the function. `definitions` are preprocessor macros that
     `text` uses, printed once per file. `instructions` feeds the cost model; `count`
     computes the executed ones from the arguments: extents of pointers, and 0 for
-    unknown values. Instead of `portable`, an intrinsic with a result may have its
-    `value`, an expression of variables with the names of the operands. `portable` may
-    call other intrinsics, which are then in `calls`, and writes them `@name(...)`. An
-    intrinsic with a `symbol` is an external C function, declared in `header` ("": the
-    header of its operands).
+    unknown values. `cycles` are those of the assembly. Instead of `portable`, an
+    intrinsic with a result may have its `value`, an expression of variables with the
+    names of the operands. `portable` may call other intrinsics, which are then in
+    `calls`, and writes them `@name(...)`. An intrinsic with a `symbol` is an external C
+    function, declared in `header` ("": the header of its operands).
     """
 
     name: str
@@ -88,6 +95,7 @@ class Intrinsic:
     definitions: tuple[str, ...] = ()
     instructions: int = 1
     count: Callable[[Sequence[int]], int] | None = None
+    cycles: CyclesOnCore | None = None
     symbol: str = ""
     header: str = ""
     value: tir.Expr | None = None

@@ -27,7 +27,7 @@ from firmwright.ir.tir.compiled_patterns import (
     stays_loop,
 )
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
-from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.intrinsic import CyclesOnCore, IntrinsicTable
 from firmwright.ir.tir.traversal import Node, child_statements, children, walk
 
 Samples: TypeAlias = Array
@@ -71,14 +71,16 @@ def count_operations(
     priced: Mapping[str, float] | None = None,
     registers: int = REGISTERS,
     arguments: Mapping[str, int] = NO_ARGUMENTS,
+    core: str = "",
 ) -> OperationCounts:
     """Count the operations of `func`, without callees.
 
     `arguments` gives the values of scalar parameters. The intrinsics in `priced` count
     under their own name (`NAME.fixed` if every argument after the first is a constant).
-    Loops that keep more values than `registers` spill the rest.
+    Loops that keep more values than `registers` spill the rest. Given a core, the
+    instructions and the cycles of intrinsics that model these are kinds of their own.
     """
-    counter = _OperationCounter(intrinsics, priced or {}, registers, arguments)
+    counter = _OperationCounter(intrinsics, priced or {}, registers, arguments, core)
     counter.charge("call", 1.0)
     counter.count_stmt(func.body)
     return OperationCounts(counter.done, counter.written)
@@ -99,6 +101,7 @@ class _OperationCounter:
     priced: Mapping[str, float]
     registers: int
     arguments: Mapping[str, int]
+    core: str
     runs = copies = 1.0
 
     def __post_init__(self) -> None:
@@ -240,7 +243,9 @@ class _OperationCounter:
             if isinstance(arg, tir.AccessPtr):
                 accessed_bytes += arg.extent * arg.buffer.dtype.size_bytes
         self.charge("block", 1)
-        self.charge("accessed", accessed_bytes / 4)
+        is_program = self.cycles_of(call.name) is not None
+        kind = "program_accessed" if is_program else "accessed"
+        self.charge(kind, accessed_bytes / 4)
 
     def count_view(self, view: tir.Buffer, source: tir.AccessPtr) -> None:
         self.count_expr(source.offset)
@@ -374,15 +379,27 @@ class _OperationCounter:
             kind, executed = "intrinsic", intrinsic.instructions
         elif is_fixed and f"{name}.fixed" in self.priced:
             kind = f"{name}.fixed"
+        numbers = [self._argument(arg) for arg in args]
         if intrinsic.count is not None:
-            executed = intrinsic.count([self._argument(arg) for arg in args])
-        self.done[kind] += executed * self.runs
+            executed = intrinsic.count(numbers)
+        cycles_of = self.cycles_of(name)
+        if cycles_of is None:
+            self.done[kind] += executed * self.runs
+        else:
+            self.done["program"] += executed * self.runs
+            self.done["program_cycles"] += cycles_of(self.core, numbers) * self.runs
         if intrinsic.count is None or intrinsic.instructions > 1:
             in_code = executed if intrinsic.count is None else intrinsic.instructions
             self.written[kind] += in_code * self.copies
         else:  # the body contains loops
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
+
+    def cycles_of(self, name: str) -> CyclesOnCore | None:
+        """Return the model of an intrinsic's cycles, None if instructions price it."""
+        if not self.core or name in self.priced:
+            return None
+        return self.intrinsics[name].cycles
 
     def _argument(self, arg: tir.Expr) -> int:
         if isinstance(arg, tir.AccessPtr):

@@ -16,6 +16,7 @@ from firmwright.kernels.dsp.int4_gemm import (
 )
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
+from firmwright.kernels.program_cycles import executed_cycles
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     ACCUMULATORS,
     halves,
@@ -63,6 +64,7 @@ def _intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
         # Micro-kernels with and without an end share the macros.
         definitions=macro_definitions(int4_forms(steps, has_end=True)),
         instructions=instruction_count(with_float),
+        cycles=lambda core, _: executed_cycles(int4_forms(steps, has_end=is_end), core),
         calls=called_intrinsics(program),
     )
 

@@ -10,6 +10,7 @@ from firmwright.kernels.assembly import body_text, macro_definitions
 from firmwright.kernels.dsp.int4_gemm import int4_shares
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
+from firmwright.kernels.program_cycles import executed_cycles
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, signed_part
 
 
@@ -43,6 +44,7 @@ def _int4_shares(steps: int) -> Intrinsic:
         text={"gnu": f"{_DECLARED}\n{body_text(forms)}"},
         definitions=macro_definitions(forms),
         instructions=instruction_count(forms.wide) + 2,
+        cycles=lambda core, _: executed_cycles(forms, core),
         calls=called_intrinsics(forms.wide),
     )
 

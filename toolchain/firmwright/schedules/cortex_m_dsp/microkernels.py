@@ -31,6 +31,7 @@ from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.kernels.evaluation import evaluate_expression
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
+from firmwright.kernels.program_cycles import executed_cycles
 
 MAX_UNROLL = 32
 """Maximum number of steps; the code is then about 1.5 KB."""
@@ -125,6 +126,7 @@ def _unrolled(tile: GemmTile, steps: int) -> Intrinsic:
         text={"gnu": body_text(forms)},
         definitions=macro_definitions(forms),
         instructions=instruction_count(program) + _SPILLED * tile.has_byte_column,
+        cycles=lambda core, _: executed_cycles(forms, core),
         calls=called_intrinsics(program),
     )
 
@@ -172,6 +174,7 @@ def _loop(tile: GemmTile, steps: int) -> Intrinsic:
         text={"gnu": body_text(forms)},
         definitions=macro_definitions(forms),
         count=count_instructions,
+        cycles=lambda core, args: executed_cycles(forms, core, args[2]),
     )
 
 

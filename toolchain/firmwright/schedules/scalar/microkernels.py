@@ -27,6 +27,7 @@ from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
 from firmwright.kernels.isa import thumb2, xtensa
 from firmwright.kernels.portable import called_intrinsics, portable_text
 from firmwright.kernels.program import instruction_count
+from firmwright.kernels.program_cycles import executed_cycles
 from firmwright.kernels.scalar.gemm import (
     OperandLayout,
     ScalarMicrokernel,
@@ -155,6 +156,7 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
         definitions=macro_definitions(forms),
         instructions=executed_instructions(forms, shape.unroll),
         count=lambda args: _count(forms, args[_STEPS_ARGUMENT]),
+        cycles=lambda core, args: executed_cycles(forms, core, args[_STEPS_ARGUMENT]),
         calls=called_intrinsics(forms.wide),
     )
 
