@@ -13,6 +13,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.kernels.contract import (
+    BiasAdder,
+    InterleavedChannels,
+    TileContract,
+    divide_channels,
+)
 from firmwright.kernels.vfp.gemm import (
     STEPS_PER_ITERATION,
     FpuTile,
@@ -33,6 +39,13 @@ from firmwright.schedules.fpu.microkernels import (
     microkernel_name,
     schedule_name,
 )
+from firmwright.schedules.gemm import (
+    Correction,
+    FloatEpilogue,
+    Gemm,
+    GroupOperands,
+    float_gemm,
+)
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.row_band import (
     RowMoves,
@@ -42,98 +55,67 @@ from firmwright.schedules.row_band import (
 )
 
 # y[p, o] = activation(sum over k of window[p, k] * w[o, k], + bias[o]), in that order.
-# Weights are packed in channel groups, element k of a group contiguous. The last groups
-# are smaller.
 
 
 @dataclass(frozen=True, slots=True)
-class FloatGemmKernel:
-    """Constants of a layer of `outputs` x `depth`, and its tile.
+class Windows:
+    """The windows of adjacent pixels, `pitch` elements apart from `start`.
 
-    `strides` are those of pixels and outputs in the result.
+    The `rows` of a window are `row_pitch` apart.
+    """
+
+    x: tir.Buffer
+    start: ArithExpr | int
+    pitch: int
+    rows: int = 1
+    row_pitch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FloatTile:
+    """A tile of the GEMM (gemm.py) of a style, for windows of `taps` elements.
+
+    The last groups of channels are smaller.
     """
 
     style: MultiplyAddStyle
-    tile: FpuTile
-    outputs: int
-    depth: int
-    weights: tir.Buffer
-    bias: tir.Buffer
-    activation: str
-    strides: tuple[int, int]
+    shape: FpuTile
+    taps: int
 
-    def emit(
-        self,
-        b: Kernel,
-        at: ArithExpr,
-        x: tir.Buffer,
-        start: ArithExpr | int,
-        pitch: int,
-        rows: int = 1,
-        row_pitch: int = 0,
+    @property
+    def contract(self) -> TileContract:
+        layout = InterleavedChannels(FLOAT32, group_widths(self.shape))
+        lanes, pixels = self.shape.lanes, self.shape.pixels
+        return TileContract(lanes, pixels, layout, BiasAdder.EPILOGUE)
+
+    def prepare(self, b: Kernel, columns: Windows) -> tuple[Windows, Correction | None]:
+        return columns, None
+
+    def multiply(
+        self, b: Kernel, group: GroupOperands, columns: Windows, sums: tir.Buffer
     ) -> None:
-        """Compute all channels of the pixels from `at`.
-
-        Their windows are in `x` from `start`, `pitch` elements apart, and the `rows` of
-        a window are `row_pitch` apart.
-        """
-        run = self.depth // rows
-        pixels = self.tile.pixels
-        extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
-        shape = [run]
+        rows, pixels = columns.rows, self.shape.pixels
+        run = self.taps // rows
+        extent = (pixels - 1) * columns.pitch + (rows - 1) * columns.row_pitch + run
+        numbers = [run]
         if self.style is not None:
-            shape.append(pitch)
+            numbers.append(columns.pitch)
         if rows > 1:
-            shape += [rows, row_pitch - run]
-        integers = [ArithExpr(immediate(n, INT32)) for n in shape]
-        for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
-            tile = FpuTile(lanes, pixels)
-            name = microkernel_name(self.style, tile, run, tall=rows > 1)
-            with b.for_("group", count) as group:
-                channel = group * lanes + first
-                sums = b.reg("sum", FLOAT32, tile.sums)
-                w = b.pointer(self.weights, channel * self.depth, lanes * self.depth)
-                registers = [b.load(sums, [i]) for i in range(tile.sums)]
-                windows = b.pointer(x, start, extent)
-                b.evaluate(name, [w, windows, *integers, *registers])
-                self._store(b, tile, at, channel, sums)
-
-    def _store(
-        self,
-        b: Kernel,
-        tile: FpuTile,
-        at: ArithExpr,
-        channel: ArithExpr,
-        sums: tir.Buffer,
-    ) -> None:
-        first = b.let("first", channel)
-        y = b.view(
-            "out",
-            b.y,
-            at * self.strides[0] + first * self.strides[1],
-            (tile.pixels, tile.lanes),
-            strides=self.strides,
-            access="w",
-        )
-        lanes = range(tile.lanes)
-        bias: list[ArithExpr] = []
-        for lane in lanes:
-            bias.append(b.let("channel_bias", b.load(self.bias, [first + lane])))
-        for pixel, lane in product(range(tile.pixels), lanes):
-            total = b.load(sums, [pixel * tile.lanes + lane]) + bias[lane]
-            b.store(y, [pixel, lane], activated(total, self.activation))
+            numbers += [rows, columns.row_pitch - run]
+        integers = [ArithExpr(immediate(number, INT32)) for number in numbers]
+        tile = FpuTile(group.channels, pixels)
+        name = microkernel_name(self.style, tile, run, tall=rows > 1)
+        registers: list[ArithExpr] = []  # those of a pixel are adjacent
+        for pixel, lane in product(range(pixels), range(group.channels)):
+            registers.append(b.load(sums, [lane * pixels + pixel]))
+        w = group.weight_pointer(b)
+        x = b.pointer(columns.x, columns.start, extent)
+        b.evaluate(name, [w, x, *integers, *registers])
 
 
-def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return (first, count, lanes) of equal groups: whole ones, then of 4 and less."""
-    whole = outputs // lanes * lanes
-    rest = outputs % lanes
-    groups = [
-        (0, outputs // lanes, lanes),
-        (whole, rest // 4, 4),
-        (outputs - rest % 4, 1, rest % 4),
-    ]
-    return [group for group in groups if group[1] * group[2]]
+def group_widths(tile: FpuTile) -> tuple[int, ...]:
+    """Return the channels of groups (`divide_channels`)."""
+    return tile.lanes, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +133,17 @@ class FpuConfig(ScheduleConfig):
 
 def _plan_gemm(
     op: OpCall, b: Kernel, style: MultiplyAddStyle, config: FpuConfig
-) -> FloatGemmKernel:
+) -> Gemm[Windows]:
     """Return a layer's constants, the weights packed for the tile in `config`."""
-    tile = config.tile
-    bias = bias_of(op, "float32")
     weights = _matrix(op, is_scattered=style is None)
-    outputs, depth = weights.shape
-    groups: list[Array] = []
-    for first, count, lanes in channel_groups(outputs, tile.lanes):
-        rows = weights[first : first + count * lanes]
-        by_element = rows.reshape(count, lanes, depth).swapaxes(1, 2)
-        groups.append(by_element.ravel())
-    return FloatGemmKernel(
-        style=style,
-        tile=tile,
-        outputs=outputs,
-        depth=depth,
-        weights=b.constant("weights", np.concatenate(groups), FLOAT32),
-        bias=b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32),
-        activation=op.attributes(ActivationAttrs).activation,
-        strides=(outputs, 1),
-    )
+    outputs, taps = weights.shape
+    tile = FloatTile(style, config.tile, taps)
+    packed = b.constant("weights", tile.contract.layout.pack(weights), FLOAT32)
+    bias = bias_of(op, "float32")
+    biases = b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32)
+    activation = op.attributes(ActivationAttrs).activation
+    epilogue = FloatEpilogue(biases, lambda total: activated(total, activation))
+    return float_gemm(tile, packed, epilogue, (outputs, 1))
 
 
 def _matrix(op: OpCall, *, is_scattered: bool) -> Array:
@@ -209,13 +181,14 @@ def tile_configs(
             blocks = pixels // row * divide_up(row, tile.pixels)
         work = tile.pixels * (packing if config.packed else band)
         tall = 8 * rows + 4 if rows > 1 and not config.packed else 0
-        for _, count, lanes in channel_groups(outputs, tile.lanes):
+        for group in divide_channels(outputs, group_widths(tile)):
+            lanes = group.channels
             part = FpuTile(lanes, tile.pixels)
             steps = element_instructions(
                 MultiplyAdd.SEPARATE, part, STEPS_PER_ITERATION
             )
             cycles = (steps + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
-            work += count * (cycles * depth + 8 + tall)
+            work += group.count * (cycles * depth + 8 + tall)
         return blocks * (work + 5 * outputs * tile.pixels)
 
     candidates: list[FpuConfig] = []
@@ -234,7 +207,7 @@ def tile_configs(
 
 
 # Windows of a few output pixels are multiplied by every channel group
-# (`FloatGemmKernel`). They are read from the input or, if padded, from a band, which is
+# (`FloatTile`). They are read from the input or, if padded, from a band, which is
 # a copy of the input rows of an output row, or packed one by one (im2col.py). The last
 # block overlaps its predecessor if the pixels do not divide evenly. If each input pixel
 # of a transposed convolution has output pixels of its own, these are the outputs of a
@@ -334,27 +307,28 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     window = _window(op)
     gemm = _plan_gemm(op, b, style, config)
     x = b.input(0)
-    block, depth = gemm.tile.pixels, gemm.depth
+    block, outputs = gemm.pixels, len(gemm.order.rows)
+    depth = gemm.weights.elements // outputs
     is_scattered = op.op == "transpose_conv" and style is None
     if window.pointwise or config.packed:
-        with pixel_blocks(b, op.output.elements // gemm.outputs, block) as at:
+        with pixel_blocks(b, op.output.elements // outputs, block) as at:
             if window.pointwise and not is_scattered:
-                gemm.emit(b, at, x, at * depth, depth)
+                gemm.emit(b, Windows(x, at * depth, depth), at)
                 return
             columns = b.allocate("columns", FLOAT32, (block, depth))
             if is_scattered:
                 _pack_taps(op, b, columns, at)
             else:
                 _CopyPacker(b, window, x, columns).pack(op, at)
-            gemm.emit(b, at, columns, 0, depth)
+            gemm.emit(b, Windows(columns, 0, depth), at)
         return
     width = b.y.shape[2]
     pitch = window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
-        pixel = row * width + at
         first = start + at * pitch
-        gemm.emit(b, pixel, source, first, pitch, window.size[0], distance)
+        windows = Windows(source, first, pitch, window.size[0], distance)
+        gemm.emit(b, windows, row * width + at)
 
 
 def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:

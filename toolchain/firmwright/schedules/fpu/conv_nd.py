@@ -11,14 +11,16 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ConvNdAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.contract import divide_channels
 from firmwright.ops.conv_pool_nd import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule
 from firmwright.schedules.fpu.conv2d_fully_connected import (
     SOFT_CONFIG,
-    FloatGemmKernel,
+    FloatTile,
     FpuConfig,
-    channel_groups,
+    Windows,
+    group_widths,
     tile_configs,
 )
 from firmwright.schedules.fpu.microkernels import (
@@ -26,6 +28,7 @@ from firmwright.schedules.fpu.microkernels import (
     MultiplyAddStyle,
     schedule_name,
 )
+from firmwright.schedules.gemm import FloatEpilogue, float_gemm
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
@@ -51,8 +54,9 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     pixels = math.prod(op.output.shape[2:])
     w = b.view("w", b.input(1), 0, (filters, channels, taps))
     packed = b.allocate("filters", FLOAT32, (w.elements,))
-    for first, count, lanes in channel_groups(filters, tile.lanes):
-        shape = (count, taps, channels, lanes)
+    for part in divide_channels(filters, group_widths(tile)):
+        first, lanes = part.first, part.channels
+        shape = (part.count, taps, channels, lanes)
         groups = b.view("groups", packed, first * channels * taps, shape, access="w")
         with b.loops("group tap c", shape[:3]) as (group, tap, c):
             for lane in range(lanes):
@@ -61,21 +65,13 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     no_bias = np.zeros(filters, np.float32)
     bias = b.input(2) if op.has_input(2) else b.constant("bias", no_bias, FLOAT32)
     depth = channels * taps
-    gemm = FloatGemmKernel(
-        style=style,
-        tile=tile,
-        outputs=filters,
-        depth=depth,
-        weights=packed,
-        bias=bias,
-        activation="none",
-        strides=(1, pixels),
-    )
+    epilogue = FloatEpilogue(bias, lambda total: total)
+    gemm = float_gemm(FloatTile(style, tile, depth), packed, epilogue, (1, pixels))
     with pixel_blocks(b, pixels, tile.pixels) as at:
         columns = b.allocate("columns", FLOAT32, (tile.pixels, taps, channels))
         with b.for_("p", tile.pixels) as p:
             _pack_window(op, b, columns, at, p)
-        gemm.emit(b, at, columns, 0, depth)
+        gemm.emit(b, Windows(columns, 0, depth), at)
 
 
 def _pack_window(
