@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, Array, DType
-from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.kernels.depthwise_contract import LaneBlocks
 from firmwright.ops.conv2d import requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
@@ -226,38 +226,12 @@ def strip_tiles(
                 yield StripTile(each, (n, oy, index * each.outputs + each.first))
 
 
-@dataclass(frozen=True, slots=True)
-class LaneBlocks:
-    """Channels in blocks of `size` lanes; the last block overlaps its predecessor.
-
-    `order` is the channel within its block that each lane holds.
-    """
-
-    channels: int
-    size: int
-    order: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        return divide_up(self.channels, self.size)
-
-    @property
-    def used_lanes(self) -> int:
-        """The channels of a block: fewer than its lanes if the layer has no more."""
-        return min(self.channels, self.size)
-
-    def first_channel(self, block: ArithExpr) -> ArithExpr:
-        start = block * self.size
-        if self.channels % self.size == 0:
-            return start
-        return minimum(start, self.channels - self.used_lanes)
-
-    def pack(self, values: Array) -> Array:
-        """Pack [..., channel] as [block, ..., lane]; unused lanes repeat the last."""
-        starts = np.arange(self.count) * self.size
-        starts = np.minimum(starts, self.channels - self.used_lanes)
-        channels = np.minimum(starts[:, None] + self.order, self.channels - 1)
-        return np.ascontiguousarray(np.moveaxis(values[..., channels], -2, 0))
+def first_channel(blocks: LaneBlocks, block: ArithExpr) -> ArithExpr:
+    """Return the first channel of a block."""
+    start = block * blocks.size
+    if blocks.channels % blocks.size == 0:
+        return start
+    return minimum(start, blocks.last_start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +272,7 @@ def lane_tiles(
         columns = tile.strips.reach * channels
         reach = (len(rows.taps) - 1) * row_step + columns + lanes
         with b.for_("block", blocks.count) as block:
-            channel = b.let("channel", blocks.first_channel(block))
+            channel = b.let("channel", first_channel(blocks, block))
             outputs: list[tir.AccessPtr] = []
             for p in range(tile.strips.outputs):
                 place = target + channel + p * channels

@@ -13,6 +13,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
+from firmwright.kernels.dsp.depthwise_weights import LinePairs
 from firmwright.ops.conv2d import channel_multiplier_of
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
@@ -138,9 +139,11 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
         addends=AddendSource.COMPUTED,
     )
     factors = np.array(epilogue.factors, np.int64)
-    taps = flat.reshape(-1, vertical.taps, horizontal.taps)
-    ordered = taps if is_vertical else taps.transpose(0, 2, 1)
-    weights = _plan_weights(b, ordered, factors)
+    taps = flat
+    if not is_vertical:
+        by_row = flat.reshape(-1, vertical.taps, horizontal.taps)
+        taps = by_row.transpose(0, 2, 1).reshape(flat.shape)
+    weights = _plan_weights(b, (along, across), taps, factors)
     bias_table = b.constant("bias", found.bias * factors, INT32)
     multiplier = channel_multiplier_of(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
@@ -163,71 +166,53 @@ class _WindowWeights:
     """Packed weights: words of int16, or bytes of two words that `split` separates."""
 
     table: tir.Buffer
-    words: int
+    layout: LinePairs
     split: Sequence[Callable[[ArithExpr], ArithExpr]]
 
     def bind(self, b: Kernel, index: ArithExpr) -> list[ArithExpr]:
-        table, taps = self.table, self.table.shape[1]
-        if table.dtype == INT8:
-            shape = (taps // 4,)
-            whole = b.view(
-                "taps", table, index * taps, shape, dtype=UINT32, alignment=1
-            )
-            loads = [b.load(whole, [i]) for i in range(taps // 4)]
-            last = b.load_i32(table, [index, taps - 1])
-            if taps % 4 == 1:
-                loads.append(last.cast(UINT32))
-            else:
-                two = [b.load_i32(table, [index, taps - 2]), last]
-                loads.append(call_intrinsic("pkhbt", two, UINT32))
-        else:
-            loads = [b.load(table, [index, i]) for i in range(taps)]
+        """Load the words of two halves of channel `index` into variables."""
+        loads = self._load(b, index)
         if self.split:
             whole_words = [b.let(f"bytes{i}", load) for i, load in enumerate(loads)]
             loads = [split(word) for word in whole_words for split in self.split]
-        return [b.let(f"w{i}", word) for i, word in enumerate(loads[: self.words])]
+        return [
+            b.let(f"w{i}", word) for i, word in enumerate(loads[: self.layout.words])
+        ]
+
+    def _load(self, b: Kernel, index: ArithExpr) -> list[ArithExpr]:
+        table, count = self.table, self.table.shape[1]
+        if table.dtype == UINT32:
+            return [b.load(table, [index, i]) for i in range(count)]
+        shape = (count // 4,)
+        whole = b.view("taps", table, index * count, shape, dtype=UINT32, alignment=1)
+        loads = [b.load(whole, [i]) for i in range(count // 4)]
+        alone = [b.load_i32(table, [index, i]) for i in range(count // 4 * 4, count)]
+        if len(alone) == 1:
+            return [*loads, alone[0].cast(UINT32)]
+        return [*loads, call_intrinsic("pkhbt", alone, UINT32)]
 
 
-def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
-    """Plan the weights [channel, along, across].
+def _plan_weights(
+    b: Kernel, axes: tuple[WindowAxis, WindowAxis], taps: Array, factors: Array
+) -> _WindowWeights:
+    """Plan weights [channel, tap] of the axes (along, across).
 
-    int8 weights with a factor of 1 or 256 remain bytes, which are in words, except the
-    last one or two.
+    int8 weights with a factor of 1 or 256 remain bytes.
     """
-    halves, factor = _pack(taps), int(factors[0])
-    words = halves.shape[1] // 2
-    is_int8 = INT8.min <= taps.min() and taps.max() <= INT8.max
-    if not is_int8 or factor not in _SPLITS or (factors != factor).any():
-        wide = _pack(taps * factors[:, None, None]).astype(np.int16).view(np.uint32)
-        return _WindowWeights(b.constant("weights", wide, UINT32), words, ())
-    # Bytes k0 k2 k1 k3 of a word: its even bytes are one pair of taps, the odd another.
-    padded = np.pad(halves, [(0, 0), (0, -2 * words % 4)]).reshape(len(taps), -1, 2, 2)
-    octets = np.ascontiguousarray(padded.swapaxes(2, 3)).astype(np.int8)
-    packed = octets.reshape(len(taps), -1)
-    count = taps[0].size
-    rest = count % 4
-    if count > 2 and rest in {1, 2}:
-        whole = packed[:, : count - rest]
-        ends = packed[:, count - rest :: 2]
-        shortened = np.concatenate([whole, ends[:, :rest]], axis=1)
-        table = b.constant("weights", shortened, INT8)
+    along, across = axes
+    octets = LinePairs(along.taps, across.taps, INT8)
+    factor = int(factors[0])
+    is_common = factor in _SPLITS and (factors == factor).all()
+    if not is_common or not octets.do_weights_fit(taps):
+        halves = LinePairs(along.taps, across.taps)
+        words = halves.pack(taps * factors[:, None]).view(np.uint32)
+        return _WindowWeights(b.constant("weights", words, UINT32), halves, ())
+    packed = octets.pack(taps)
+    if octets.taps_alone:
+        table = b.constant("weights", packed, INT8)
     else:
         table = b.constant("weights", packed.view(np.uint32), UINT32)
-    return _WindowWeights(table, words, _SPLITS[factor])
-
-
-def _pack(taps: Array) -> Array:
-    """Pack weights [channel, along, across] as [channel, half word].
-
-    A word holds two neighboring taps of the `across` axis. If that is odd, its last
-    taps follow, paired along the other axis and zero-padded.
-    """
-    channels, _, across = taps.shape
-    even = across - across % 2
-    paired = taps[:, :, :even].reshape(channels, -1)
-    last_taps = taps[:, :, even:].reshape(channels, -1)
-    odd = np.zeros((channels, last_taps.shape[1] % 2), np.int64)
-    return np.ascontiguousarray(np.concatenate([paired, last_taps, odd], axis=1))
+    return _WindowWeights(table, octets, _SPLITS[factor])
 
 
 def _row(

@@ -10,6 +10,13 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT32
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, logical_and
+from firmwright.kernels.contract import InterleavedChannels
+from firmwright.kernels.depthwise_contract import (
+    DepthwiseContract,
+    OutsideTaps,
+    WindowInputs,
+)
+from firmwright.kernels.dsp.depthwise_weights import ChannelPairs
 from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
@@ -52,11 +59,15 @@ class _DepthwiseTaps:
     There are `filters` for each input channel.
     """
 
-    lanes: int
+    contract: DepthwiseContract
     taps: tir.Buffer
     x: tir.Buffer
     filters: int
     zero_point: int = 0
+
+    @property
+    def lanes(self) -> int:
+        return self.contract.channels
 
     def weights(self, b: Kernel, at: Sequence[ArithExpr | int]) -> ArithExpr:
         if self.lanes == _PAIR:
@@ -204,12 +215,22 @@ def _block_groups(channels: int, filters: int) -> tuple[int, int]:
 
 
 def _build_strips(
-    op: OpCall,
-    config: PixelBlock,
-    b: Kernel,
-    taps: _DepthwiseTaps,
-    sums: Int16Accumulation,
+    op: OpCall, b: Kernel, contract: DepthwiseContract, zero_point: int
 ) -> None:
+    kernel = weights_of(op)[0]
+    height_of_window, width, channels = kernel.shape
+    by_channel = kernel.reshape(-1, channels).T
+    packed = contract.layout.pack(by_channel)
+    if contract.channels == _PAIR:
+        packed = packed.view(np.uint32)
+    shaped = packed.reshape(height_of_window, width, -1)
+    weights = b.constant(
+        "weights", shaped, UINT32 if contract.channels == _PAIR else INT8
+    )
+    sums = plan_int16_accumulation(b, op, by_channel)
+    taps = _DepthwiseTaps(
+        contract, weights, b.input(0), channel_multiplier_of(op), zero_point
+    )
     window = window_of(op, op.input(1).shape[1:3])
     height = op.output.shape[1]
     rows = split_by_valid_taps(window, 0, height)
@@ -220,7 +241,7 @@ def _build_strips(
         rows = [ValidTapRun(range(height), range(window.size[0]))]
     strips = _Strips(window, taps, sums, is_guarded)
     for down, across in product(rows, groups):
-        count = min(config.pixels, len(across.outputs))
+        count = min(contract.outputs, len(across.outputs))
         for tile in strip_tiles(b, down.outputs, strips_of(window, across, count)):
             valid = (down.taps, across.taps)
             strips.pixels(b, valid, tile.at, tile.strips.outputs)
@@ -232,18 +253,15 @@ def _pair_configs(op: OpCall) -> Sequence[PixelBlock]:
 
 
 def _build_pairs(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    kernel = weights_of(op)[0]
-    filters = channel_multiplier_of(op)
-    groups, size = _block_groups(kernel.shape[2], filters)
-    # An odd last channel of a group is paired with itself.
-    pairs = [(c, min(c + 1, size - 1)) for c in range(0, size, _PAIR)]
-    order = size * np.arange(groups)[:, None, None] + pairs  # [group, pair, lane]
-    paired = kernel[..., order.reshape(-1, _PAIR)]
-    words = np.ascontiguousarray(paired, np.int16).view(np.uint32)[..., 0]
-    weights = b.constant("weights", words, UINT32)
-    sums = plan_int16_accumulation(b, op, np.moveaxis(kernel, 2, 0))
-    taps = _DepthwiseTaps(_PAIR, weights, b.input(0), filters)
-    _build_strips(op, config, b, taps, sums)
+    _, size = _block_groups(op.output.shape[3], channel_multiplier_of(op))
+    contract = DepthwiseContract(
+        channels=_PAIR,
+        outputs=config.pixels,
+        inputs=WindowInputs.STRIP,
+        outside=OutsideTaps.OMITTED,
+        layout=ChannelPairs(size),
+    )
+    _build_strips(op, b, contract, zero_point=0)
 
 
 def _single_configs(op: OpCall) -> Sequence[PixelBlock]:
@@ -255,13 +273,14 @@ def _single_configs(op: OpCall) -> Sequence[PixelBlock]:
 
 
 def _build_single(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    kernel = weights_of(op)[0]
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    by_channel = np.moveaxis(kernel, 2, 0)
-    weights = b.constant("weights", kernel, INT8)
-    filters = channel_multiplier_of(op)
-    taps = _DepthwiseTaps(1, weights, b.input(0), filters, zero_point)
-    _build_strips(op, config, b, taps, plan_int16_accumulation(b, op, by_channel))
+    contract = DepthwiseContract(
+        channels=1,
+        outputs=config.pixels,
+        inputs=WindowInputs.STRIP,
+        outside=OutsideTaps.OMITTED,
+        layout=InterleavedChannels(INT8, (op.output.shape[3],)),
+    )
+    _build_strips(op, b, contract, per_tensor_quant(op.input(0)).zero_point)
 
 
 _OPERATOR = "depthwise_conv2d"

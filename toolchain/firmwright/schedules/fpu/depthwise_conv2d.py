@@ -15,6 +15,12 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
+from firmwright.kernels.contract import BiasAdder, InterleavedChannels
+from firmwright.kernels.depthwise_contract import (
+    DepthwiseContract,
+    OutsideTaps,
+    WindowInputs,
+)
 from firmwright.kernels.vfp.gemm import MultiplyAdd
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel
@@ -43,7 +49,14 @@ _MAX_TAPS = 12
 """Windows of at most this many taps leave registers for sums."""
 _NARROW = 6
 """Rows of at most this many outputs are one strip."""
-_STRIP = 4
+_CONTRACT = DepthwiseContract(
+    channels=1,
+    outputs=4,
+    inputs=WindowInputs.STRIP,
+    outside=OutsideTaps.OMITTED,
+    layout=InterleavedChannels(FLOAT32, (1,)),
+    bias=BiasAdder.EPILOGUE,
+)
 _MAX_UNROLLED = 400
 """Maximum number of unrolled taps over all kinds of rows."""
 
@@ -67,13 +80,14 @@ def _strips(columns: WindowAxis) -> list[tuple[range, int]]:
     outputs = columns.outputs
     inside = [o for o in outputs if len(columns.valid(o)) == columns.taps]
     whole = range(inside[0], inside[-1] + 1) if inside else range(0)
-    if len(outputs) <= _NARROW or len(whole) < 2 * _STRIP:
+    size = _CONTRACT.outputs
+    if len(outputs) <= _NARROW or len(whole) < 2 * size:
         return [(outputs, 1)]
-    count = len(whole) // _STRIP
-    after = whole.start + count * _STRIP
+    count = len(whole) // size
+    after = whole.start + count * size
     strips = [
         (range(whole.start), 1),
-        (range(whole.start, whole.start + _STRIP), count),
+        (range(whole.start, whole.start + size), count),
         (range(after, len(outputs)), 1),
     ]
     return [(part, times) for part, times in strips if part]
@@ -121,12 +135,13 @@ def _build(style: MultiplyAdd, op: OpCall, config: ScheduleConfig, b: Kernel) ->
     by_channel = kernel if op.op == "conv2d" else np.moveaxis(kernel, 3, 0)
     channels = len(by_channel)
     height, width = kernel.shape[1:3]
-    packed = b.constant("weights", by_channel.reshape(channels, -1), FLOAT32)
+    packed = _CONTRACT.layout.pack(by_channel.reshape(channels, -1))
+    table = b.constant("weights", packed.reshape(channels, -1), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
     rows, columns = window_axes(op)
     activation = op.attributes(ActivationAttrs).activation
     with channel_loop(b, order_all_channels(channels)) as (index, c):
-        weights = load_window(b, packed, index, (height, width), FLOAT32)
+        weights = load_window(b, table, index, (height, width), FLOAT32)
         channel_bias = b.let("channel_bias", b.load(bias, [index]))
         finish = partial(_finished, channel_bias, activation)
         for at in output_rows(b, rows.runs(), finish):

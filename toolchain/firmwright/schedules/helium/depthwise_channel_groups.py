@@ -1,7 +1,7 @@
 """depthwise_conv2d on Helium: adjacent channels in lanes, directly on NHWC data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -10,6 +10,19 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.contract import (
+    BiasAdder,
+    InterleavedChannels,
+    Requantizer,
+    WeightLayout,
+)
+from firmwright.kernels.depthwise_contract import (
+    DepthwiseContract,
+    LaneBlocks,
+    OutsideTaps,
+    OverlappingBlocks,
+    WindowInputs,
+)
 from firmwright.kernels.mve import depthwise, depthwise_lanes
 from firmwright.kernels.mve.depthwise import VisibleTaps
 from firmwright.kernels.mve.depthwise_lanes import LaneWindow
@@ -23,7 +36,6 @@ from firmwright.ops.requantize import (
 )
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.depthwise import (
-    LaneBlocks,
     LaneTile,
     lane_tiles,
     strips_of,
@@ -51,8 +63,22 @@ _MAX_GROUPS = 5
 _MAX_LOOPS = 25
 """Maximum output groups if one bias serves all or planes cannot hold the window."""
 
-_PIXELS = {depthwise_lanes.CHANNELS: 2, depthwise.CHANNELS: 1}
-"""Channels per block -> pixels per block."""
+
+def _contract(op: OpCall, channels: int) -> DepthwiseContract:
+    """Return the contract of the tiles of sixteen or of eight channels."""
+    is_sixteen = channels == depthwise.CHANNELS
+    element = INT16 if has_weight_zero_point(op) else INT8
+    return DepthwiseContract(
+        channels=channels,
+        outputs=1 if is_sixteen else 2,
+        inputs=WindowInputs.IN_PLACE,
+        outside=OutsideTaps.BIAS_OF_RUN,
+        layout=OverlappingBlocks(element, channels)
+        if is_sixteen
+        else InterleavedChannels(element, (op.output.shape[3],)),
+        bias=BiasAdder.MICROKERNEL,
+        requantization=Requantizer.MICROKERNEL,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +89,7 @@ class _ChannelGroupLayer:
     """
 
     window: ConvWindow
+    contract: DepthwiseContract
     blocks: LaneBlocks
     weights: tir.Buffer
     bias: tir.Buffer
@@ -145,12 +172,12 @@ def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
 
 def _build(op: OpCall, config: ChannelGroup, b: Kernel) -> None:
     groups = _groups(op)
-    layer = _layer(op, b, groups, config.channels)
+    layer = _layer(op, b, groups, _contract(op, config.channels))
     window, channels = layer.window, layer.blocks.channels
     row_step = window.dilation[0] * window.input_size[1] * channels
     steps = (row_step, window.dilation[1] * channels)
     for index, (down, across) in enumerate(groups):
-        strips = strips_of(window, across, _PIXELS[config.channels])
+        strips = strips_of(window, across, layer.contract.outputs)
         for tile in lane_tiles(b, op, layer.blocks, down, strips):
             name, weights, geometry = _form(b, layer, (down.taps, across.taps), tile)
             b.evaluate(
@@ -169,15 +196,19 @@ def _build(op: OpCall, config: ChannelGroup, b: Kernel) -> None:
 
 
 def _layer(
-    op: OpCall, b: Kernel, groups: Sequence[tuple[ValidTapRun, ValidTapRun]], size: int
+    op: OpCall,
+    b: Kernel,
+    groups: Sequence[tuple[ValidTapRun, ValidTapRun]],
+    contract: DepthwiseContract,
 ) -> _ChannelGroupLayer:
     kernel = conv2d.weight_offsets(op)[0]
-    blocks = LaneBlocks(kernel.shape[2], size, depthwise_microkernels.LANE_ORDERS[size])
+    order = depthwise_microkernels.LANE_ORDERS[contract.channels]
+    blocks = LaneBlocks(kernel.shape[2], contract.channels, order)
     params = _params(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = conv2d.bias_of(op, "int32").astype(np.int64)
     rows = []
-    for group in groups if zero_point else groups[:1]:
+    for group in groups[:1] if contract.is_bias_shared(zero_point) else groups:
         reach = _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
         rows.append(blocks.pack(bias - zero_point * reach))
     scales = []
@@ -186,8 +217,9 @@ def _layer(
         scales.append(blocks.pack(by_channel))
     return _ChannelGroupLayer(
         window_of(op, kernel.shape[:2]),
+        contract,
         blocks,
-        _weights(b, blocks, kernel),
+        _weights(b, contract.layout, kernel),
         b.constant("bias", np.stack(rows), INT32),
         b.constant("scales", np.hstack(scales), INT32),
         _settings(op, blocks.used_lanes),
@@ -207,14 +239,9 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
     return [*int16_dot.epilogue_settings(params), lanes]
 
 
-def _weights(b: Kernel, blocks: LaneBlocks, kernel: Array) -> tir.Buffer:
-    """Return weights [block, tap, sixteen]; for blocks of eight, [tap, channel]."""
-    if blocks.size == depthwise_lanes.CHANNELS:
-        dtype = INT16 if kernel.dtype == INT16.np else INT8
-        return b.constant("weights", kernel.reshape(-1), dtype)
-    flat = kernel.reshape(-1, blocks.channels)
-    in_order = replace(blocks, order=tuple(range(blocks.size)))
-    return b.constant("weights", in_order.pack(flat), INT8)
+def _weights(b: Kernel, layout: WeightLayout, kernel: Array) -> tir.Buffer:
+    packed = layout.pack(kernel.reshape(-1, kernel.shape[2]).T)
+    return b.constant("weights", packed, layout.element)
 
 
 def _form(
@@ -226,22 +253,23 @@ def _form(
     count, width = blocks.channels, window.size[1]
     first = down.start * width + across.start
     reach = (len(down) - 1) * width + len(across)
-    if blocks.size == depthwise_lanes.CHANNELS:
-        extent = (reach - 1) * count + blocks.used_lanes
-        weights = b.pointer(layer.weights, tile.channel + first * count, extent)
-        lanes = LaneWindow(
-            tile.strips.outputs,
-            len(across),
-            b.y.dtype,
-            layer.weights.dtype,
-            is_partial=blocks.used_lanes < blocks.size,
-        )
-        name = depthwise_microkernels.lane_window_name(lanes)
-        pixel_step = window.stride[1] * count
-        return name, weights, [pixel_step, width * count, count, len(down)]
-    start = tile.block * (layer.weights.shape[1] * blocks.size) + first * blocks.size
-    weights = b.pointer(layer.weights, start, reach * blocks.size)
-    return VisibleTaps(len(down), len(across), width).name, weights, []
+    if blocks.size == depthwise.CHANNELS:
+        taps_of_block = window.size[0] * width
+        start = tile.block * (taps_of_block * blocks.size) + first * blocks.size
+        weights = b.pointer(layer.weights, start, reach * blocks.size)
+        return VisibleTaps(len(down), len(across), width).name, weights, []
+    extent = (reach - 1) * count + blocks.used_lanes
+    weights = b.pointer(layer.weights, tile.channel + first * count, extent)
+    lanes = LaneWindow(
+        tile.strips.outputs,
+        len(across),
+        b.y.dtype,
+        layer.weights.dtype,
+        is_partial=blocks.used_lanes < blocks.size,
+    )
+    name = depthwise_microkernels.lane_window_name(lanes)
+    pixel_step = window.stride[1] * count
+    return name, weights, [pixel_step, width * count, count, len(down)]
 
 
 SCHEDULES = vector_requantize.int8_schedules(

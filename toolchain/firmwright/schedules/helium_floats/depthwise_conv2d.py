@@ -15,12 +15,20 @@ from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.assembly import string_lines
+from firmwright.kernels.contract import BiasAdder, Requantizer
+from firmwright.kernels.depthwise_contract import (
+    DepthwiseContract,
+    LaneBlocks,
+    OutsideTaps,
+    OverlappingBlocks,
+    WindowInputs,
+)
 from firmwright.kernels.statement import wrap_assembly
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.schedules.depthwise import LaneBlocks, OutputStrips, lane_tiles
+from firmwright.schedules.depthwise import OutputStrips, lane_tiles
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
@@ -251,11 +259,24 @@ _MAX_SPANS = 5
 """Maximum kinds of rows, and of strips in a row, to bound code size."""
 
 
+def _contract(style: AccumulateStyle, window: ConvWindow) -> DepthwiseContract:
+    is_strip = window.stride[1] in STRIDES
+    return DepthwiseContract(
+        channels=VECTOR_LANES,
+        outputs=max_outputs(style, window.size[1]) if is_strip else 1,
+        inputs=WindowInputs.STRIP,
+        outside=OutsideTaps.OMITTED,
+        layout=OverlappingBlocks(FLOAT32, VECTOR_LANES),
+        bias=BiasAdder.MICROKERNEL,
+        requantization=Requantizer.MICROKERNEL,
+    )
+
+
 def _strips_of_row(
     style: AccumulateStyle, window: ConvWindow, outputs: int
 ) -> list[OutputStrips]:
     """Cut a row into strips; return none if one of them has no micro-kernel."""
-    most = max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
+    most = _contract(style, window).outputs
     count = divide_up(outputs, most)
     sizes = [most] * (count - 1) + [outputs - most * (count - 1)]
     if count == 2:
@@ -302,8 +323,11 @@ def _build(
 ) -> None:
     kernel = weights_of(op)[0]
     window = window_of(op, kernel.shape[:2])
-    blocks = LaneBlocks(kernel.shape[2], VECTOR_LANES, tuple(range(VECTOR_LANES)))
-    weights = b.constant("weights", blocks.pack(kernel), FLOAT32)
+    contract = _contract(style, window)
+    lanes = contract.channels
+    blocks = LaneBlocks(kernel.shape[2], lanes, tuple(range(lanes)))
+    packed = contract.layout.pack(kernel.reshape(-1, blocks.channels).T)
+    weights = b.constant("weights", packed, contract.layout.element)
     bias = b.constant("bias", blocks.pack(bias_of(op, "float32")), FLOAT32)
     activation = ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
     strips = _strips_of_row(style, window, op.output.shape[2])
@@ -314,9 +338,9 @@ def _build(
         settings = [activation, count, row_step, blocks.channels]
         for tile in lane_tiles(b, op, blocks, rows, strips):
             strip = _strip(style, window, tile.strips.first, tile.strips.outputs)
-            taps = (tile.block * size + rows.taps.start * width) * VECTOR_LANES
-            w = b.pointer(weights, taps, count * width * VECTOR_LANES)
-            biases = b.pointer(bias, tile.block * VECTOR_LANES, VECTOR_LANES)
+            taps = (tile.block * size + rows.taps.start * width) * lanes
+            w = b.pointer(weights, taps, count * width * lanes)
+            biases = b.pointer(bias, tile.block * lanes, lanes)
             b.evaluate(strip.name, [tile.x, w, biases, *tile.outputs, *settings])
 
 

@@ -7,10 +7,16 @@ from itertools import product
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.contract import InterleavedChannels
+from firmwright.kernels.depthwise_contract import (
+    DepthwiseContract,
+    OutsideTaps,
+    WindowInputs,
+)
 from firmwright.ops.conv2d import (
     weight_offsets,
 )
@@ -89,18 +95,40 @@ def _build(
     )
     is_wide = layer.factors.max() > 1 or flat.dtype == INT16.np
     kind = INT16 if layer.dtype == INT8 and is_wide else layer.dtype
-    packed = b.constant("weights", flat[chosen] * layer.factors[:, None], kind)
+    contract = _contract(window, layer.dtype, kind)
+    packed = contract.layout.pack(flat[chosen] * layer.factors[:, None])
+    table = b.constant("weights", packed.reshape(len(chosen), -1), kind)
     rows, _ = window_axes(op)
     with channel_loop(b, order) as (index, c):
         finish = layer.epilogue.bind_channel(b, index)
-        weights = load_window(b, packed, index, window.size, layer.sum_dtype)
+        weights = load_window(b, table, index, window.size, layer.sum_dtype)
         start = b.let("base", layer.start(b, index))
         for row in output_rows(b, rows.runs(), finish):
             channel = _ScalarChannel(window, layer, weights, start, row.finish)
             x, y = channel_views(b, op, row, c)
             outside = product(rows.missing(row.taps), range(window.size[1]))
             begin = b.let("start", channel.plus_outside(start, outside))
-            _row(b, _ScalarOutputRow(channel, row.taps, x, y, begin))
+            out = _ScalarOutputRow(channel, row.taps, x, y, begin)
+            if contract.inputs is WindowInputs.ROTATING:
+                _emit_sliding_window(b, out, y.shape[0])
+            else:
+                _emit_fixed_window(b, out, y.shape[0])
+
+
+def _contract(window: ConvWindow, dtype: DType, element: DType) -> DepthwiseContract:
+    """Return the contract of a channel's output row.
+
+    Floats are summed row by row, the order of the reference kernel.
+    """
+    is_dense = window.stride[1] == window.dilation[1] == 1 and window.size[1] > 1
+    is_rotating = is_dense and dtype == INT8
+    return DepthwiseContract(
+        channels=1,
+        outputs=1,
+        inputs=WindowInputs.ROTATING if is_rotating else WindowInputs.IN_PLACE,
+        outside=OutsideTaps.ADDED,
+        layout=InterleavedChannels(element, (1,)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +145,6 @@ class _ScalarOutputRow:
 
     def finish(self, b: Kernel, ox: ArithExpr | int, total: ArithExpr) -> None:
         b.store(self.y, [ox], self.channel.finish(total))
-
-
-def _row(b: Kernel, row: _ScalarOutputRow) -> None:
-    channel, window = row.channel, row.channel.window
-    out_width = row.y.shape[0]
-    one_by_one = window.stride[1] == window.dilation[1] == 1 and window.size[1] > 1
-    # Floats are summed row by row, the order of the reference kernel.
-    if one_by_one and channel.layer.dtype == INT8:
-        _emit_sliding_window(b, row, out_width)
-    else:
-        _emit_fixed_window(b, row, out_width)
 
 
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
