@@ -23,6 +23,8 @@ from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
 from firmwright.schedules.helium import add_sub, moves, pool2d, resize_bilinear
+from firmwright.schedules.helium_floats import elementwise as float_elements
+from firmwright.schedules.helium_floats import pool2d as float_pools
 from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
@@ -34,6 +36,8 @@ WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
 
 def drawn_elements(rng: np.random.Generator, dtype: DType, count: int) -> Array:
     """Return values [element, case], some of which are extreme."""
+    if dtype.is_float:
+        return rng.normal(0, 4, (count, CASES)).astype(np.float32)
     values = rng.integers(dtype.min, dtype.max + 1, (count, CASES))
     extremes = rng.choice([dtype.min, dtype.max, -1, 0, 1], values.shape)
     return np.where(rng.random(values.shape) < 0.5, extremes, values).astype(dtype.np)
@@ -68,6 +72,7 @@ def check(
     )
     intrinsic, expected = INTRINSICS[name], y.copy()
     given = {**memory, **numbers, loop.output.name: y, "count": used}
+    everywhere |= {x: lanes[0] for x, lanes in extra.items()}
     arguments = []
     for operand in intrinsic.operands:
         place = everywhere if operand.kind == "in" else given
@@ -76,12 +81,18 @@ def check(
     np.testing.assert_array_equal(state.memory[loop.output.name], expected)
 
 
-def check_helium(loop: ElementLoop, name: str, numbers: Mapping[str, int]) -> None:
+def check_helium(
+    loop: ElementLoop,
+    name: str,
+    numbers: Mapping[str, int],
+    floats: Mapping[str, float] | None = None,
+) -> None:
     lanes = 128 // loop.lane.bits
-    check(helium_program(loop), loop, name, numbers, lanes, lanes, {})
+    extra = {x: [np.full(CASES, n, np.float32)] for x, n in (floats or {}).items()}
+    check(helium_program(loop), loop, name, numbers, lanes, lanes, extra)
     inside = [np.full(CASES, lane < 3) for lane in range(lanes)]
     tail = helium_program(loop, is_tail=True)
-    check(tail, loop, name, numbers, lanes, 3, {"inside": inside})
+    check(tail, loop, name, numbers, lanes, 3, {"inside": inside, **extra})
 
 
 def check_riscv(
@@ -186,6 +197,25 @@ def test_pools_of_riscv_vectors() -> None:
     limits = {"start": -128, "low": -100, "high": 90}
     numbers = {**window_numbers(riscv_pool2d.BYTES, 2, 2), **limits}
     check_riscv(riscv_pool2d.MAXIMA, "rvv_max_int8", numbers, riscv_pool2d.BYTES)
+
+
+@pytest.mark.parametrize("activation", range(4))
+def test_floats_of_helium(activation: int) -> None:
+    for op in ("add", "sub", "mul"):
+        loop = float_elements.pair_loop(op)
+        check_helium(loop, f"mve_{op}_f32", {"activation": activation})
+    window = {**window_numbers(4, 2, 3), "activation": activation}
+    start = np.finfo(np.float32).min
+    check_helium(float_pools.MAXIMA, "mve_maximum_f32", window, {"start": start})
+    for taps, inverse in ((6, 0.0), (4, 0.25)):
+        window = window_numbers(4, 2, taps // 2)
+        numbers = {**window, "activation": activation, "is_exact": int(taps == 4)}
+        floats = {"start": 0.0, "taps": float(taps), "inverse": inverse}
+        check_helium(float_pools.MEANS, "mve_mean_f32", numbers, floats)
+
+
+def test_hard_swish_of_helium() -> None:
+    check_helium(float_elements.HARD_SWISH, "mve_hard_swish_f32", {})
 
 
 def test_flips_of_signs_of_helium() -> None:

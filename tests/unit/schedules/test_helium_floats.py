@@ -19,7 +19,8 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import Schedule
-from firmwright.schedules.helium_floats import elementwise_and_pool2d
+from firmwright.schedules.helium_floats import elementwise as float_elements
+from firmwright.schedules.helium_floats import pool2d as float_pools
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
@@ -107,7 +108,9 @@ def executed(
 
 
 @pytest.mark.parametrize(
-    "schedule", elementwise_and_pool2d.SCHEDULES, ids=lambda schedule: schedule.name
+    "schedule",
+    [*float_elements.SCHEDULES, *float_pools.SCHEDULES],
+    ids=lambda schedule: schedule.name,
 )
 def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
     make = pool if schedule.op.endswith("pool2d") else elementwise

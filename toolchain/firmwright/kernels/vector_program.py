@@ -16,11 +16,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT32, DType
+from firmwright.base.dtypes import INT32, UINT32, Array, DType
 from firmwright.base.errors import InternalError
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.isa.c_numbers import C_NUMBERS, number
 from firmwright.kernels.isa.instruction import (
+    Immediate,
     Instr,
     Place,
     RegisterClass,
@@ -134,8 +135,10 @@ def _number_of(
 
 
 def _compute(instr: Instr, operands: Sequence[int]) -> int:
-    is_literal = instr is number
-    lanes = [given if is_literal else (np.array([given]),) for given in operands]
+    lanes: list[int | tuple[Array]] = []
+    for operand, given in zip(instr.operands, operands, strict=True):
+        is_literal = isinstance(operand.place, Immediate)
+        lanes.append(given if is_literal else (np.array([given]),))
     ((result,),) = evaluate(instr, lanes)
     return int(result.flat[0])
 

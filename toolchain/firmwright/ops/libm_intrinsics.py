@@ -89,6 +89,33 @@ _OF_TWO = (
 )
 
 
+def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c in float32, rounded once."""
+    # The product is exact in double precision. The sum is rounded to odd, using its
+    # error term, so that rounding it again to single precision is exact.
+    with np.errstate(all="ignore"):
+        product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
+        addend = np.asarray(c, np.float64)
+        wide = np.asarray(product + addend)
+        part = wide - product
+        error = (product - (wide - part)) + (addend - part)
+        is_even = (wide.view(np.int64) & 1) == 0
+        odd = np.isfinite(wide) & (error != 0) & is_even
+        nearer = np.nextafter(wide, np.where(error > 0, np.inf, -np.inf))
+        return np.where(odd, nearer, wide).astype(np.float32)
+
+
+_FUSED = Intrinsic(
+    name="fma_f32",
+    operands=inputs(FLOAT32, *"abc"),
+    result=FLOAT32,
+    meaning=fused_multiply_add,
+    portable="return fmaf(a, b, c);",
+    doc="a * b + c, rounded once.",
+    instructions=_COST,
+)
+
+
 def _intrinsic(function: _LibmFunction, args: str) -> Intrinsic:
     return Intrinsic(
         name=function.name,
@@ -104,6 +131,7 @@ def _intrinsic(function: _LibmFunction, args: str) -> Intrinsic:
 FLOAT_FUNCTIONS: Mapping[str, Intrinsic] = {
     **{function.name: _intrinsic(function, "x") for function in _FUNCTIONS},
     **{function.name: _intrinsic(function, "xy") for function in _OF_TWO},
+    _FUSED.name: _FUSED,
 }
 
 

@@ -23,14 +23,15 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT32, DType
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, maximum, minimum
 from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.elementwise import (
     WINDOW_NUMBERS,
+    Compute,
     ElementLoop,
     WindowInput,
     element_intrinsics,
@@ -74,7 +75,9 @@ def pooled_pixels(op: OpCall, b: Kernel) -> Iterator[PooledPixel]:
         yield PooledPixel(at, (at.n * height + at.oy) * width + at.ox, corner)
 
 
-def build_pixels(name: str, settings: Sequence[int], op: OpCall, b: Kernel) -> None:
+def build_pixels(
+    name: str, settings: Sequence[ExprLike], op: OpCall, b: Kernel
+) -> None:
     """Call the micro-kernel `name` for all channels of each pixel."""
     window = pool_window(op)
     channels = op.output.shape[3]
@@ -113,6 +116,24 @@ def _distances(op: OpCall, reach: int) -> tuple[int, int]:
 # ---- micro-kernels -------------------------------------------------------------------
 
 
+def window_loop(
+    dtype: DType, lane: DType, spread: Instr, take: Instr, finish: Compute
+) -> ElementLoop:
+    """Return the loop that begins with a number in all lanes and takes each tap."""
+
+    def start(k: VectorBuilder) -> VirtualRegister:
+        number = k.number("start", FLOAT32 if lane.is_float else INT32)
+        return k.named("value", spread, number)
+
+    def take_tap(
+        k: VectorBuilder, value: VirtualRegister, tap: VirtualRegister
+    ) -> VirtualRegister:
+        return k(take, value, tap, into=value)
+
+    x, y = PointerOperand("x", dtype), PointerOperand("y", dtype, "w")
+    return ElementLoop((WindowInput(x, start, take_tap),), y, lane, finish)
+
+
 @dataclass(frozen=True, slots=True)
 class MaxRows:
     """The instructions of a maximum: a number in all lanes, and the extremes of two."""
@@ -122,17 +143,8 @@ class MaxRows:
     smaller: Instr
 
     def loop(self, dtype: DType) -> ElementLoop:
-        def start(k: VectorBuilder) -> VirtualRegister:
-            return k.named("value", self.spread, k.number("start"))
-
-        def take(
-            k: VectorBuilder, value: VirtualRegister, tap: VirtualRegister
-        ) -> VirtualRegister:
-            return k(self.larger, value, tap, into=value)
-
-        x, y = PointerOperand("x", dtype), PointerOperand("y", dtype, "w")
-        compute = partial(self.limit, dtype)
-        return ElementLoop((WindowInput(x, start, take),), y, dtype, compute)
+        finish = partial(self.limit, dtype)
+        return window_loop(dtype, dtype, self.spread, self.larger, finish)
 
     def limit(
         self, dtype: DType, k: VectorBuilder, values: Sequence[VirtualRegister]
@@ -173,16 +185,7 @@ class MeanRows:
     finish: Callable[[VectorBuilder, VirtualRegister], VirtualRegister]
 
     def loop(self, dtype: DType) -> ElementLoop:
-        def start(k: VectorBuilder) -> VirtualRegister:
-            return k.named("value", self.spread, k.number("start"))
-
-        def take(
-            k: VectorBuilder, value: VirtualRegister, tap: VirtualRegister
-        ) -> VirtualRegister:
-            return k(self.take, value, tap, into=value)
-
-        x, y = PointerOperand("x", dtype), PointerOperand("y", dtype, "w")
-        return ElementLoop((WindowInput(x, start, take),), y, self.lane, self._mean)
+        return window_loop(dtype, self.lane, self.spread, self.take, self._mean)
 
     def _mean(
         self, k: VectorBuilder, values: Sequence[VirtualRegister]
@@ -201,7 +204,7 @@ _LIMITS = ("low", "high", "count")
 _MEAN_NUMBERS = ("start", "is_even", "reciprocal", "shift", *_LIMITS)
 
 
-def _pointers(dtype: DType) -> tuple[Operand, ...]:
+def pool_pointers(dtype: DType) -> tuple[Operand, ...]:
     return (*pointers(dtype, "w", y=1), *pointers(dtype, x=1))
 
 
@@ -220,12 +223,12 @@ def max_intrinsics(
     """Return the micro-kernel with the C `text`, `lanes` channels at once."""
     return element_intrinsics(
         f"{family}_max_{dtype.name}",
-        (*_pointers(dtype), *immediates(*WINDOW_NUMBERS, "start", *_LIMITS)),
+        (*pool_pointers(dtype), *immediates(*WINDOW_NUMBERS, "start", *_LIMITS)),
         partial(_limited, dtype),
         "The maxima of `count` channels of a window.",
         requires,
         text,
-        partial(_executed, lanes, 2),
+        partial(executed_instructions, lanes, 2),
         tuple(macros),
         take=lambda value, x: maximum(value, x.cast(INT32)),
     )
@@ -243,12 +246,12 @@ def mean_intrinsics(
     """Return the micro-kernel with the C `text`, `lanes` channels at once."""
     return element_intrinsics(
         mean_name(family, dtype, lane),
-        (*_pointers(dtype), *immediates(*WINDOW_NUMBERS, *_MEAN_NUMBERS)),
+        (*pool_pointers(dtype), *immediates(*WINDOW_NUMBERS, *_MEAN_NUMBERS)),
         partial(_mean_element, dtype),
         "The means of `count` channels of a window.",
         requires,
         text,
-        partial(_executed, lanes, 9),
+        partial(executed_instructions, lanes, 9),
         tuple(macros),
         take=lambda value, x: value + x.cast(INT32),
     )
@@ -266,7 +269,7 @@ def _mean_element(dtype: DType, **x: ArithExpr) -> ArithExpr:
     )
 
 
-def _executed(lanes: int, fixed: int, args: Sequence[int]) -> int:
+def executed_instructions(lanes: int, fixed: int, args: Sequence[int]) -> int:
     """Return the instructions; `fixed` are those of a vector's value at the end."""
     rows, columns = args[2], args[3]
     vectors = -(args[-1] // -lanes)

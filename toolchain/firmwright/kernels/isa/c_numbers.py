@@ -7,8 +7,8 @@ micro-kernel whose operands are constants.
 import operator
 from typing import Annotated
 
-from firmwright.base.dtypes import BOOL, INT32, UINT32
-from firmwright.ir.tir.builder import ArithExpr, logical_and
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT32
+from firmwright.ir.tir.builder import ArithExpr, logical_and, select
 from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
@@ -22,6 +22,8 @@ from firmwright.kernels.isa.lanes import constant
 
 C_NUMBERS = InstructionSet("c_numbers", frozenset())
 
+CoreFloat = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, FLOAT32)]
+"""A float in a core register."""
 Truth = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, BOOL)]
 _COMPARED = signature(Truth, a=Int, b=Int)
 
@@ -30,6 +32,24 @@ _COMPARED = signature(Truth, a=Int, b=Int)
 def number(value: Annotated[int, Immediate(range(INT32.min, INT32.max + 1))]) -> Int:
     """Return a number."""
     return constant(value, INT32)
+
+
+@C_NUMBERS.instruction("", c="{value}.0f")
+def whole_float(value: Annotated[int, Immediate(range(-128, 128))]) -> CoreFloat:
+    """Return a number as a float."""
+    return constant(value, FLOAT32)
+
+
+@C_NUMBERS.instruction("", c="{a} / {b}")
+def quotient(a: CoreFloat, b: CoreFloat) -> CoreFloat:
+    """Return a / b."""
+    return a / b
+
+
+@C_NUMBERS.instruction("", c="{condition} ? {a} : {b}")
+def either(condition: Truth, a: CoreFloat, b: CoreFloat) -> CoreFloat:
+    """Return a if the condition holds, else b."""
+    return select(condition, a, b)
 
 
 @C_NUMBERS.instruction("", c="-{a}")

@@ -2,25 +2,22 @@
 
 Vectors compute with the standard settings whatever FPSCR says: subnormal operands and
 results are zero of the same sign, and every result that is not a number has the same
-bits. The rows state neither: they hold where no operand and no result is subnormal. The
-fused multiply-adds VFMA have no row: TIR cannot state a sum of an exact product.
+bits. The rows state neither: they hold where no operand and no result is subnormal.
 
 Semantics: instruction descriptions of the Armv8-M architecture reference manual.
 """
 
 import operator
 from functools import partial
-from typing import Annotated
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.kernels.isa.c_numbers import CoreFloat
 from firmwright.kernels.isa.instruction import (
     Floats4,
     InstructionSet,
     Ints4,
     Predicate4,
-    RegisterClass,
-    RegisterPlace,
     signature,
 )
 from firmwright.kernels.isa.lanes import constant
@@ -28,9 +25,11 @@ from firmwright.kernels.isa.mve import Lane4
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.isa.operations import lanewise, vector_row
 from firmwright.kernels.isa.vectors import (
+    active,
     cast,
     each,
     float_to_int,
+    fused_multiply_add,
     larger_number,
     nearest_away,
     nearest_even,
@@ -40,9 +39,6 @@ from firmwright.kernels.isa.vectors import (
 
 MVE_FLOAT = InstructionSet("mve_float", frozenset({"mvefp"}), MVE_MEMORY)
 _row = partial(vector_row, MVE_FLOAT)
-
-CoreFloat = Annotated[ArithExpr, RegisterPlace(RegisterClass.CORE, FLOAT32)]
-"""A float in a core register."""
 
 BINARY_FLOATS = signature(Floats4, a=Floats4, b=Floats4)
 FLOATS_AND_NUMBER = signature(Floats4, a=Floats4, b=CoreFloat)
@@ -77,6 +73,28 @@ vaddq_n_f32 = _row("vadd.f32", "vaddq_n_f32", FLOATS_AND_NUMBER, lanewise(operat
 vsubq_f32 = _row("vsub.f32", "vsubq_f32", BINARY_FLOATS, lanewise(operator.sub))
 vmulq_f32 = _row("vmul.f32", "vmulq_f32", BINARY_FLOATS, lanewise(operator.mul))
 vmulq_n_f32 = _row("vmul.f32", "vmulq_n_f32", FLOATS_AND_NUMBER, lanewise(operator.mul))
+vfmaq_f32 = _row(
+    "vfma.f32",
+    "vfmaq_f32",
+    signature(Floats4, d=Floats4, a=Floats4, b=Floats4),
+    lanewise(fused_multiply_add),
+)
+vfmaq_n_f32 = _row(
+    "vfma.f32",
+    "vfmaq_n_f32",
+    signature(Floats4, d=Floats4, a=Floats4, b=CoreFloat),
+    lanewise(fused_multiply_add),
+)
+
+
+@MVE_FLOAT.instruction(
+    "vfmat.f32 {d}, {a}, {b}", c="vfmaq_m_n_f32({d}, {a}, {b}, {inside})"
+)
+def vfmaq_m_n_f32(d: Floats4, a: Floats4, b: CoreFloat, inside: Predicate4) -> Floats4:
+    """Return d + a * b, rounded once, in the lanes that are set, d in the others."""
+    return active(inside, each(fused_multiply_add, d, a, repeat(b, 4)), d)
+
+
 vmaxnmq_f32 = _row("vmaxnm.f32", "vmaxnmq_f32", BINARY_FLOATS, lanewise(larger_number))
 vminnmq_f32 = _row("vminnm.f32", "vminnmq_f32", BINARY_FLOATS, lanewise(smaller_number))
 

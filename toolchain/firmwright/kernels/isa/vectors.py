@@ -231,6 +231,11 @@ def nearest_away(x: ArithExpr) -> ArithExpr:
     return whole + up - down
 
 
+def fused_multiply_add(total: ArithExpr, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return total + a * b, rounded once."""
+    return call_intrinsic("fma_f32", [a, b, total], FLOAT32)
+
+
 def larger_number(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Return the larger number, where one is not a number the other one; -0 < +0."""
     same = select(a.equal(0.0), a + b, a)

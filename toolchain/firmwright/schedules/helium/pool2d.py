@@ -1,6 +1,7 @@
 """max_pool2d and average_pool2d of integers on Helium: channels in lanes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.ir import tir
@@ -10,7 +11,6 @@ from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.elementwise import (
     WINDOW_NUMBERS,
     ElementLoop,
-    WindowInput,
     element_intrinsics,
     helium_text,
 )
@@ -32,6 +32,7 @@ from firmwright.schedules.pooling import (
     mean_intrinsics,
     mean_name,
     mean_settings,
+    window_loop,
 )
 
 # Sums of int8 are in int16 lanes if these can hold them. When rows arrive one at a time
@@ -86,20 +87,13 @@ MEANS = {
 
 def _row_sums() -> ElementLoop:
     """Return the sums of the pixels of rows, added to one number a channel."""
+    sums = window_loop(INT8, INT32, mve.vdupq_n_s32, mve.vaddq_s32, _added)
+    acc = PointerOperand("acc", INT32, "rw")
+    return replace(sums, inputs=(acc, *sums.inputs), output=acc)
 
-    def take(
-        k: VectorBuilder, value: VirtualRegister, tap: VirtualRegister
-    ) -> VirtualRegister:
-        return k(mve.vaddq_s32, value, tap, into=value)
 
-    def start(k: VectorBuilder) -> VirtualRegister:
-        return k.named("value", mve.vdupq_n_s32, k.number("start"))
-
-    x, acc = PointerOperand("x", INT8), PointerOperand("acc", INT32, "rw")
-    taps = WindowInput(x, start, take)
-    return ElementLoop(
-        (acc, taps), acc, INT32, lambda k, lanes: k(mve.vaddq_s32, *lanes)
-    )
+def _added(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
+    return k(mve.vaddq_s32, *lanes)
 
 
 ROW_SUMS = _row_sums()

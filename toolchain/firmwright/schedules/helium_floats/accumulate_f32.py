@@ -6,6 +6,8 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
+from firmwright.ops.libm_intrinsics import fused_multiply_add
 
 # `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the
 # default loops. Such schedules are offered only if the model converts no floats to
@@ -30,21 +32,7 @@ ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
 def accumulate(style: AccumulateStyle, total: Array, x: Array, w: Array) -> Array:
     if style == "separate":
         return np.asarray(total + x * w)
-    return _fused(np.asarray(total), np.asarray(x), np.asarray(w))
-
-
-def _fused(total: Array, x: Array, w: Array) -> Array:
-    # The product is exact in double precision. The sum is rounded to odd, using its
-    # error term, so that rounding it again to single precision is exact.
-    product = np.asarray(x * w.astype(np.float64))
-    addend = total.astype(np.float64)
-    wide = np.asarray(product + addend)
-    part = wide - product
-    error = (product - (wide - part)) + (addend - part)
-    is_even = (wide.view(np.int64) & 1) == 0
-    odd = np.isfinite(wide) & (error != 0) & is_even
-    nearer = np.nextafter(wide, np.where(error > 0, np.inf, -np.inf))
-    return np.where(odd, nearer, wide).astype(np.float32)
+    return fused_multiply_add(x, w, total)
 
 
 def apply_activation(value: Array, activation: Array | int) -> Array:
@@ -56,6 +44,17 @@ def apply_activation(value: Array, activation: Array | int) -> Array:
         return value
     high = np.float32(1 if activation == 3 else 6)
     return np.where(value < high, value, high)
+
+
+def activated(value: ArithExpr, activation: ArithExpr) -> ArithExpr:
+    """Return the activation of a value; NaN becomes the lower bound."""
+    is_pair = activation.equal(ACTIVATION_CODES["relu_n1_to_1"])
+    least, most = select(is_pair, -1.0, 0.0), select(is_pair, 1.0, 6.0)
+    raised = select(
+        logical_and(activation > 0, logical_not(value > least)), least, value
+    )
+    is_above = logical_and(activation > 1, logical_not(raised < most))
+    return select(is_above, most, raised)
 
 
 def emit_scalar_activation(name: str) -> str:
