@@ -16,49 +16,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
-from firmwright.base.dtypes import INT8, Array, DType
+from firmwright.base.dtypes import DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.kernels.depthwise_contract import LaneBlocks
-from firmwright.ops.conv2d import requantization_of, weight_offsets
+from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.ops.requantize import Requantization
-from firmwright.schedules.epilogue import (
-    accumulator_bounds,
-    by_arithmetic,
-    fold_zero_point_into_bias,
+from firmwright.schedules.computed_channels import (
+    ComputedChannels,
+    computed_channels,
+    integer_layer,
 )
+from firmwright.schedules.epilogue import by_arithmetic
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.folded_requantize import fold_requantize
-from firmwright.schedules.skip_constant_channels import (
-    ChannelOrder,
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
-)
+from firmwright.schedules.skip_constant_channels import ChannelOrder
 from firmwright.schedules.window_bounds import ValidTapRun, window_axes
 
 # ---- channel by channel --------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedChannels:
-    """The channels of an integer layer that a kernel computes: a table row for each.
-
-    `weights` are [row, tap]; the zero point is folded into `bias`.
-    """
-
-    weights: Array
-    bias: Array
-    bounds: tuple[Array, Array]
-    params: Requantization
-    constants: ConstantChannels
-    order: ChannelOrder
 
 
 def find_computed_channels(
@@ -69,28 +46,10 @@ def find_computed_channels(
     Constant channels are computed, too, if they are few, unless a kernel may skip few.
     It does so only if requantization then needs no case of its own for the others.
     """
-    kernel = weight_offsets(op).astype(np.int64)
-    flat = kernel.reshape(-1, kernel.shape[3]).T
-    bias = fold_zero_point_into_bias(op, flat)
+    layer = integer_layer(op)
     params = requantization_of(op)
-    kind = op.input(0).dtype
-    low, high = accumulator_bounds(bias, flat, kind.min, kind.max)
-    constants = ConstantChannels({}, len(flat), None)
-    if kind == INT8:
-        is_simple = fold_requantize(params, low, high) is not None
-        constants = find_constant_channels(
-            b, params, low, high, only_if_many=is_simple or not may_skip_few
-        )
-    order = order_computed_channels(b, constants)
-    rows = list(order.rows)
-    return ComputedChannels(
-        flat[rows],
-        bias[rows],
-        (low[rows], high[rows]),
-        select_channels(params, rows),
-        constants,
-        order,
-    )
+    is_simple = not may_skip_few or fold_requantize(params, *layer.bounds) is not None
+    return computed_channels(b, layer, only_if_many=is_simple)
 
 
 @contextmanager

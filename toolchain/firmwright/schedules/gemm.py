@@ -17,11 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT32, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.kernels.contract import (
     BiasAdder,
@@ -30,26 +27,15 @@ from firmwright.kernels.contract import (
     TileContract,
     divide_channels,
 )
-from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization
-from firmwright.schedules.epilogue import (
-    AddendSource,
-    FormPreference,
-    RequantizeEpilogue,
-    accumulator_bounds,
-    by_arithmetic,
-    fold_zero_point_into_bias,
-    layer_requantization,
-    make_epilogue,
-)
+from firmwright.schedules.computed_channels import ComputedChannels
+from firmwright.schedules.epilogue import by_arithmetic
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.skip_constant_channels import (
     ChannelOrder,
     ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
+    no_constant_channels,
+    order_all_channels,
 )
 
 ColumnsT = TypeVar("ColumnsT")
@@ -264,118 +250,14 @@ class _Stores:
     correct: Correction | None
 
 
-# ---- plans ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class IntegerLayer:
-    """A layer of int8 with `weights` [channel, tap] relative to their zero point.
-
-    The input's zero point is part of the bias. Without `params`, sums are not
-    requantized.
-    """
-
-    weights: Array
-    bias: Array
-    params: Requantization | None
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Return the least and the greatest sum of each channel."""
-        return accumulator_bounds(self.bias, self.weights)
-
-
-def integer_layer(op: OpCall) -> IntegerLayer:
-    """Return the layer of a convolution or a fully connected operator."""
-    offsets = weight_offsets(op)
-    weights = offsets.reshape(len(offsets), -1).astype(np.int64)
-    bias = fold_zero_point_into_bias(op, weights)
-    return IntegerLayer(weights, bias, layer_requantization(op))
-
-
-def raw_layer(weights: Array) -> IntegerLayer:
-    """Return a layer of weights alone, whose sums are not requantized."""
-    flat = weights.reshape(len(weights), -1).astype(np.int64)
-    return IntegerLayer(flat, np.zeros(len(flat), np.int64), None)
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedRows:
-    """The rows of a layer's tables, in groups of `channels`: its computed channels.
-
-    Sums of row i are in [low[i], high[i]].
-    """
-
-    weights: Array
-    bias: Array
-    low: Array
-    high: Array
-    params: Requantization | None
-    channels: int
-    order: ChannelOrder
-    constants: ConstantChannels
-
-    @property
-    def taps(self) -> int:
-        return int(self.weights.shape[1])
-
-    def requantize(
-        self,
-        b: Kernel,
-        odd_shift: int = 0,
-        preference: FormPreference = FormPreference.FITTED,
-        addends: AddendSource = AddendSource.TABLE,
-    ) -> RequantizeEpilogue:
-        """Make the epilogue of the rows; see `make_epilogue`."""
-        assert self.params is not None
-        return make_epilogue(
-            b,
-            self.params,
-            (self.low, self.high),
-            INT8,
-            len(self.bias),
-            odd_shift=odd_shift,
-            preference=preference,
-            addends=addends,
-        )
-
-
-def computed_rows(
-    b: Kernel, layer: IntegerLayer, channels_for: Callable[[int], int]
-) -> ComputedRows:
-    """Order the channels of a layer that are computed.
-
-    `channels_for` returns the channels of a group for a number of computed channels.
-    """
-    low, high = layer.bounds
-    outputs = len(layer.weights)
-    constants = ConstantChannels({}, outputs, None)
-    if layer.params is not None:
-        constants = find_constant_channels(b, layer.params, low, high)
-    channels = channels_for(outputs - len(constants.values) or 1)
-    order = order_computed_channels(b, constants, channels)
-    chosen = list(order.rows)
-    params = layer.params
-    return ComputedRows(
-        weights=layer.weights[chosen],
-        bias=layer.bias[chosen],
-        low=low[chosen],
-        high=high[chosen],
-        params=None if params is None else select_channels(params, chosen),
-        channels=channels,
-        order=order,
-        constants=constants,
-    )
-
-
 def plan_gemm(
     b: Kernel,
     tile: Tile[ColumnsT],
-    rows: ComputedRows,
+    rows: ComputedChannels,
     starts: Array | None,
     make_end: Callable[[], ChannelEpilogue],
 ) -> Gemm[ColumnsT]:
-    """Plan the product of rows, whose sums begin with `starts`, as the tile reads them.
+    """Plan the product of channels; a tile reads `starts`, with which sums begin.
 
     `make_end` makes the epilogue; its tables follow those of weights and starts.
     """
@@ -399,6 +281,6 @@ def float_gemm(
 ) -> Gemm[ColumnsT]:
     """Return the product of float32 weights, packed for the tile."""
     outputs = epilogue.bias.elements
-    order = ChannelOrder(tuple(range(outputs)), outputs, None)
-    constants = ConstantChannels({}, outputs, None)
+    order = order_all_channels(outputs)
+    constants = no_constant_channels(outputs)
     return Gemm(tile, weights, None, order, constants, epilogue, strides)

@@ -64,6 +64,10 @@ class ConstantChannels:
                 b.store(y, [pixel, channel], value)
 
 
+def no_constant_channels(channels: int) -> ConstantChannels:
+    return ConstantChannels({}, channels, None)
+
+
 def find_constant_channels(
     b: Kernel,
     params: Requantization,

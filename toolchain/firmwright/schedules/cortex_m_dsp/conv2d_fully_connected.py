@@ -20,6 +20,7 @@ from firmwright.ops.requantize import (
     weight_zero_point,
 )
 from firmwright.ops.schedule import ScheduleConfig
+from firmwright.schedules.computed_channels import integer_layer
 from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     ByteColumnTile,
     Int4Tile,
@@ -34,7 +35,7 @@ from firmwright.schedules.cortex_m_dsp.microkernels import (
     alternative_unrolls,
     default_unroll,
 )
-from firmwright.schedules.gemm import Gemm, integer_layer
+from firmwright.schedules.gemm import Gemm
 from firmwright.schedules.row_band import note_moved_block
 from firmwright.schedules.schedule_factories import dsp_schedule
 

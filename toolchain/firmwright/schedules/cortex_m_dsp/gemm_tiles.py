@@ -29,20 +29,22 @@ from firmwright.kernels.dsp.weight_packing import (
 from firmwright.kernels.isa.lanes import wrap_sum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
+from firmwright.schedules.computed_channels import (
+    ComputedChannels,
+    IntegerLayer,
+    computed_channels,
+    raw_layer,
+)
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
 from firmwright.schedules.epilogue import AddendSource
 from firmwright.schedules.gemm import (
     ChannelEpilogue,
-    ComputedRows,
     Correction,
     Gemm,
     GroupOperands,
-    IntegerLayer,
     Tile,
-    computed_rows,
     plan_gemm,
-    raw_layer,
 )
 
 _ACCUMULATORS = 8
@@ -289,13 +291,12 @@ def plan_dsp_gemm(
 
     Weights are stored with their zero point. With `is_int4`, they are within four bits.
     """
-    rows = computed_rows(b, layer, lambda computed: channels)
+    rows = computed_channels(b, layer, lambda computed: channels)
     paired = make_tile(columns.of_weights(channels, PAIRED, zero_point))
     packing = INT4 if is_int4 else _packing(b, paired.contract, rows)
     starts = rows.bias.copy()
     if packing.odd_shift:
         starts[1::2] = packing.mix_sums(starts[0::2], starts[1::2])
-    assert rows.params is not None
     addends = _addend_source(rows.params, is_shared)
     return plan_gemm(
         b,
@@ -312,25 +313,25 @@ def plan_dsp_sums(
     weights: Array,
     channels: int,
     make_tile: TileMaker,
-    make_end: Callable[[ComputedRows, bool], ChannelEpilogue],
+    make_end: Callable[[ComputedChannels, bool], ChannelEpilogue],
 ) -> Gemm[tir.Buffer]:
     """Plan the raw sums of `weights` in groups of `channels`.
 
     `make_end` makes the epilogue of the rows, given whether channels are paired.
     """
-    rows = computed_rows(b, raw_layer(weights), lambda computed: channels)
+    rows = computed_channels(b, raw_layer(weights), lambda computed: channels)
     paired = make_tile(columns.of_weights(channels, PAIRED))
     packing = _packing(b, paired.contract, rows)
     tile = make_tile(columns.of_weights(channels, packing))
     return plan_gemm(b, tile, rows, None, lambda: make_end(rows, packing is PAIRED))
 
 
-def _packing(b: Kernel, paired: TileContract, rows: ComputedRows) -> PairPacking:
+def _packing(b: Kernel, paired: TileContract, rows: ComputedChannels) -> PairPacking:
     """Return `PAIRED` if there is such a tile and its obligations are met."""
     if b.call.any_weights or paired.channels * paired.pixels != _ACCUMULATORS:
         return BYTES
     fit = paired.layout.do_weights_fit(rows.weights)
-    return PAIRED if fit and paired.layout.do_sums_fit(rows.low, rows.high) else BYTES
+    return PAIRED if fit and paired.layout.do_sums_fit(*rows.bounds) else BYTES
 
 
 def _addend_source(params: Requantization, is_shared: bool) -> AddendSource:

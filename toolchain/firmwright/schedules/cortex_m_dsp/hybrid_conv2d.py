@@ -19,6 +19,7 @@ from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
+from firmwright.schedules.computed_channels import ComputedChannels
 from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     CHANNELS_BY_PIXELS,
     Im2colSource,
@@ -32,7 +33,6 @@ from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     plan_dsp_sums,
 )
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.gemm import ComputedRows
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 
@@ -173,12 +173,12 @@ def _make_end(
     scales: Array | None,
     *,
     joins_scales: bool = False,
-) -> Callable[[ComputedRows, bool], DequantizeEpilogue]:
+) -> Callable[[ComputedChannels, bool], DequantizeEpilogue]:
     kernel = weights_of(op)
     totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
     sums = None if activations.offset is None else totals
 
-    def end(rows: ComputedRows, is_paired: bool) -> DequantizeEpilogue:
+    def end(rows: ComputedChannels, is_paired: bool) -> DequantizeEpilogue:
         def table(
             name: str, values: Array | None, dtype: DType = FLOAT32
         ) -> tir.Buffer | None:

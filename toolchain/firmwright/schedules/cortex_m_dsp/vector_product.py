@@ -14,13 +14,13 @@ from firmwright.kernels.dsp.weight_packing import PAIRED
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index
+from firmwright.schedules.computed_channels import ComputedChannels
 from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     ByteColumnTile,
     plan_dsp_sums,
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.gemm import ComputedRows
 
 ROWS = 8
 """Rows of weights are computed in groups of that size."""
@@ -75,7 +75,7 @@ class VectorProduct:
         depth = self.size + -self.size % _GROUP
         padded = np.pad(weights, ((0, 0), (0, depth - self.size)))
 
-        def end(rows: ComputedRows, is_paired: bool) -> _BiasEpilogue:
+        def end(rows: ComputedChannels, is_paired: bool) -> _BiasEpilogue:
             return _BiasEpilogue(b.constant(name, bias, INT32), convert, is_paired)
 
         window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))

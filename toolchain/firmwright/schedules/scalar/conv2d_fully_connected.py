@@ -18,15 +18,9 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.computed_channels import computed_channels, integer_layer
 from firmwright.schedules.epilogue import FormPreference
-from firmwright.schedules.gemm import (
-    FloatEpilogue,
-    Gemm,
-    computed_rows,
-    float_gemm,
-    integer_layer,
-    plan_gemm,
-)
+from firmwright.schedules.gemm import FloatEpilogue, Gemm, float_gemm, plan_gemm
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.scalar.gemm_tiles import (
     CompiledTile,
@@ -116,7 +110,7 @@ def _build(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
 def _plan_compiled(
     b: Kernel, op: OpCall, lanes: int, pixels: int, unroll: int
 ) -> Gemm[tir.Buffer]:
-    rows = computed_rows(b, integer_layer(op), lambda computed: 1)
+    rows = computed_channels(b, integer_layer(op), lambda computed: 1)
     # Relative to their zero point, weights need nine bits.
     element = INT16 if weight_zero_point(op) else INT8
     tile = CompiledTile(InterleavedChannels(element, (lanes,)), pixels, unroll)
@@ -211,10 +205,10 @@ def _multiply_in_blocks(
 ) -> None:
     """Compute blocks of `count` pixels with the micro-kernels of a family."""
     rows_for = partial(family.rows, pixels=count)
-    rows = computed_rows(b, integer_layer(op), rows_for)
+    rows = computed_channels(b, integer_layer(op), rows_for)
     offset = weight_zero_point(op) + family.offset
     stored = stored_offset(rows, offset, family.offset)
-    tile = LoopTile(family, rows.channels, count, rows.taps, stored)
+    tile = LoopTile(family, rows.group, count, rows.taps, stored)
     starts = rows.bias - family.offset * rows.weights.sum(axis=1)
     has_high = family.has_high_product
     preference = FormPreference.FITTED if has_high else FormPreference.NARROW

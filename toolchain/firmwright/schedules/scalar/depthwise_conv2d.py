@@ -31,7 +31,7 @@ from firmwright.schedules.depthwise import (
     output_rows,
 )
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.scalar.register_blocked_matmul import (
+from firmwright.schedules.scalar.layer_plan import (
     SUPPORTED_DTYPES,
     ScalarLayerPlan,
     plan_scalar_layer,

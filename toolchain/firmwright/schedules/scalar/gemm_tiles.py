@@ -26,12 +26,8 @@ from firmwright.kernels.scalar.gemm import ScalarMicrokernel, is_contiguous
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.schedules.gemm import (
-    ComputedRows,
-    Correction,
-    Gemm,
-    GroupOperands,
-)
+from firmwright.schedules.computed_channels import ComputedChannels
+from firmwright.schedules.gemm import Correction, Gemm, GroupOperands
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily
@@ -73,11 +69,12 @@ class StoredOffset:
 
 
 def stored_offset(
-    rows: ComputedRows, offset: int, column_offset: int = 0
+    rows: ComputedChannels, offset: int, column_offset: int = 0
 ) -> StoredOffset:
     """Return the offset of weights, for columns with `column_offset` added."""
     greatest = max(-INT8.min, INT8.max + column_offset)
-    exact = max(-int(rows.low.min()), int(rows.high.max()))
+    low, high = rows.bounds
+    exact = max(-int(low.min()), int(high.max()))
     return StoredOffset(offset, exact + rows.taps * greatest * abs(offset) > INT32.max)
 
 

@@ -24,7 +24,7 @@ from firmwright.schedules.depthwise import (
 )
 from firmwright.schedules.epilogue import by_arithmetic
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.scalar.register_blocked_matmul import plan_scalar_layer
+from firmwright.schedules.scalar.layer_plan import plan_scalar_layer
 
 # A window row of at most four taps is in one word, so an instruction multiplies it.
 # With a horizontal stride of 1, a word of a row has the windows of two outputs, for

@@ -16,12 +16,16 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules import narrow_requantize
+from firmwright.schedules.computed_channels import (
+    ComputedChannels,
+    computed_channels,
+    integer_layer,
+)
 from firmwright.schedules.epilogue import (
     FormPreference,
     RequantizeEpilogue,
     by_arithmetic,
 )
-from firmwright.schedules.gemm import ComputedRows, computed_rows, integer_layer
 from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.scalar.gemm_tiles import pack_columns
 
@@ -151,7 +155,7 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
     layer = integer_layer(op)
-    rows = computed_rows(b, layer, lambda computed: 1)
+    rows = computed_channels(b, layer, lambda computed: 1)
     streams, starts = pack_streams(rows.weights, rows.bias)
     form = FormPreference.NARROW if family == "thumb1" else FormPreference.FITTED
     gemm = _SwarGemm(
@@ -185,7 +189,7 @@ class _SwarGemm:
     """The constants of a layer: a stream of segments and two starts for each row."""
 
     family: str
-    rows: ComputedRows
+    rows: ComputedChannels
     segments: int
     streams: tir.Buffer
     starts: tir.Buffer

@@ -30,14 +30,9 @@ from firmwright.ops import fully_connected
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
+from firmwright.schedules.computed_channels import computed_channels, integer_layer
 from firmwright.schedules.epilogue import FormPreference
-from firmwright.schedules.gemm import (
-    Correction,
-    GroupOperands,
-    computed_rows,
-    integer_layer,
-    plan_gemm,
-)
+from firmwright.schedules.gemm import Correction, GroupOperands, plan_gemm
 from firmwright.schedules.scalar.gemm_tiles import (
     StoredOffset,
     multiply_windows,
@@ -141,7 +136,7 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    rows = computed_rows(b, integer_layer(op), lambda computed: ROWS)
+    rows = computed_channels(b, integer_layer(op), lambda computed: ROWS)
     stored = stored_offset(rows, WEIGHT_OFFSET + weight_zero_point(op))
     tile = Thumb1Tile(rows.taps, stored)
     make_end = partial(rows.requantize, b, preference=FormPreference.NARROW)

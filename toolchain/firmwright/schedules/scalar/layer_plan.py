@@ -1,8 +1,7 @@
-"""Matrix multiplication of int8 or float32 layers: a few columns times a few rows."""
+"""The constants of int8 or float32 layers whose products the compiler sees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -20,20 +19,13 @@ from firmwright.schedules.epilogue import (
     fold_zero_point_into_bias,
     make_epilogue,
 )
-from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.gemm import ChannelEpilogue, FloatEpilogue
 
 # Sums of int8 layers are int32, begin with the bias (input zero point folded in) and
 # end in requantization. Sums of float32 layers begin at 0 and the bias is added last,
 # in the order of the reference kernels (docs/reference/numerics.md).
 
 SUPPORTED_DTYPES = (INT8, FLOAT32)
-
-
-class SumEpilogue(Protocol):
-    """Converts an output channel's sum to the output element."""
-
-    def bind_channel(self, b: Kernel, index: ArithExpr) -> FinishElement:
-        """Bind the parameters of channel `index`; return the conversion function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +39,7 @@ class ScalarLayerPlan:
     sum_dtype: DType
     zero_point: int
     bias: tir.Buffer | None
-    epilogue: SumEpilogue
+    epilogue: ChannelEpilogue
     factors: Array
 
     def start(self, b: Kernel, index: ArithExpr) -> ArithExpr:
@@ -75,7 +67,7 @@ def plan_scalar_layer(
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
         activation = op.attributes(ActivationAttrs).activation
-        ending = _FloatEpilogue(bias, activation)
+        ending = FloatEpilogue(bias, lambda sum_: apply_activation(sum_, activation))
         ones = np.ones(len(chosen), np.int64)
         return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, ending, ones)
     zero_point = per_tensor_quant(op.input(0)).zero_point
@@ -90,13 +82,3 @@ def plan_scalar_layer(
     factors = np.array(epilogue.factors, np.int64)
     bias = b.constant("bias", folded * factors, INT32)
     return ScalarLayerPlan(INT8, INT32, zero_point, bias, epilogue, factors)
-
-
-@dataclass(frozen=True, slots=True)
-class _FloatEpilogue:
-    bias: tir.Buffer
-    activation: str
-
-    def bind_channel(self, b: Kernel, index: ArithExpr) -> FinishElement:
-        bias = b.let("channel_bias", b.load(self.bias, [index]))
-        return lambda total: apply_activation(total + bias, self.activation)

@@ -1,0 +1,143 @@
+"""Integer layers, and those of their channels that kernels compute."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT8, Array, DType
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import Requantization
+from firmwright.schedules.epilogue import (
+    AddendSource,
+    FormPreference,
+    RequantizeEpilogue,
+    accumulator_bounds,
+    fold_zero_point_into_bias,
+    layer_requantization,
+    make_epilogue,
+)
+from firmwright.schedules.skip_constant_channels import (
+    ChannelOrder,
+    ConstantChannels,
+    find_constant_channels,
+    no_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerLayer:
+    """A layer with `weights` [channel, tap] relative to their zero point.
+
+    The input's zero point is part of the bias. Raw sums have no requantization.
+    """
+
+    weights: Array
+    bias: Array
+    requantization: Requantization | None
+    input_dtype: DType = INT8
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the least and the greatest sum of each channel."""
+        kind = self.input_dtype
+        return accumulator_bounds(self.bias, self.weights, kind.min, kind.max)
+
+
+def integer_layer(op: OpCall) -> IntegerLayer:
+    """Return the layer of a convolution or a fully connected operator."""
+    offsets = weight_offsets(op).astype(np.int64)
+    if op.op == "depthwise_conv2d":
+        weights = offsets.reshape(-1, offsets.shape[3]).T
+    else:
+        weights = offsets.reshape(len(offsets), -1)
+    bias = fold_zero_point_into_bias(op, weights)
+    return IntegerLayer(weights, bias, layer_requantization(op), op.input(0).dtype)
+
+
+def raw_layer(weights: Array) -> IntegerLayer:
+    """Return a layer of weights alone, whose sums are not requantized."""
+    flat = weights.reshape(len(weights), -1).astype(np.int64)
+    return IntegerLayer(flat, np.zeros(len(flat), np.int64), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedChannels:
+    """The channels of a layer that a kernel computes: a table row for each.
+
+    Rows are in groups of `group` channels. `weights` are [row, tap].
+    """
+
+    weights: Array
+    bias: Array
+    bounds: tuple[Array, Array]
+    requantization: Requantization | None
+    group: int
+    order: ChannelOrder
+    constants: ConstantChannels
+
+    @property
+    def params(self) -> Requantization:
+        assert self.requantization is not None
+        return self.requantization
+
+    @property
+    def taps(self) -> int:
+        return int(self.weights.shape[1])
+
+    def requantize(
+        self,
+        b: Kernel,
+        odd_shift: int = 0,
+        preference: FormPreference = FormPreference.FITTED,
+        addends: AddendSource = AddendSource.TABLE,
+    ) -> RequantizeEpilogue:
+        """Make the epilogue of the rows; see `make_epilogue`."""
+        return make_epilogue(
+            b,
+            self.params,
+            self.bounds,
+            INT8,
+            len(self.bias),
+            odd_shift=odd_shift,
+            preference=preference,
+            addends=addends,
+        )
+
+
+def computed_channels(
+    b: Kernel,
+    layer: IntegerLayer,
+    group_for: Callable[[int], int] = lambda computed: 1,
+    *,
+    only_if_many: bool = False,
+) -> ComputedChannels:
+    """Order the channels of a layer that are not constant.
+
+    `group_for` returns the channels of a group for a number of computed channels. With
+    `only_if_many`, constant channels are computed, too, if they are few.
+    """
+    low, high = layer.bounds
+    params = layer.requantization
+    outputs = len(layer.weights)
+    constants = no_constant_channels(outputs)
+    if params is not None and layer.input_dtype == INT8:
+        constants = find_constant_channels(
+            b, params, low, high, only_if_many=only_if_many
+        )
+    group = group_for(outputs - len(constants.values) or 1)
+    order = order_computed_channels(b, constants, group)
+    rows = list(order.rows)
+    return ComputedChannels(
+        weights=layer.weights[rows],
+        bias=layer.bias[rows],
+        bounds=(low[rows], high[rows]),
+        requantization=None if params is None else select_channels(params, rows),
+        group=group,
+        order=order,
+        constants=constants,
+    )
