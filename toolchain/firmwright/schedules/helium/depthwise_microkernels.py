@@ -395,7 +395,7 @@ def _eight(window: LaneWindow) -> _Tile:
         in_turn=depthwise_lanes.depthwise_lanes_in_turn(window),
         declared=(*starts, *ends),
         declared_in_turn=tuple(starts),
-        overhead=24 + 10 * window.pixels,
+        overhead=12 + 8 * window.pixels,
         fixed={"columns": window.columns},
         is_partial=window.is_partial,
     )
