@@ -12,8 +12,8 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.epilogue import (
     AddendSource,
+    BindGroup,
     FormPreference,
-    RequantizeEpilogue,
     accumulator_bounds,
     fold_zero_point_into_bias,
     layer_requantization,
@@ -95,9 +95,9 @@ class ComputedChannels:
         odd_shift: int = 0,
         preference: FormPreference = FormPreference.FITTED,
         addends: AddendSource = AddendSource.TABLE,
-    ) -> RequantizeEpilogue:
+    ) -> BindGroup:
         """Make the epilogue of the rows; see `make_epilogue`."""
-        return make_epilogue(
+        epilogue = make_epilogue(
             b,
             self.params,
             self.bounds,
@@ -107,6 +107,7 @@ class ComputedChannels:
             preference=preference,
             addends=addends,
         )
+        return epilogue.bind_group
 
 
 def computed_channels(

@@ -1,9 +1,11 @@
 """Requantize epilogue: converts accumulators to output elements."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from itertools import compress
+from typing import TypeAlias
 
 import numpy as np
 
@@ -127,6 +129,12 @@ class AddendSource(Enum):
     """Computed for either sign of the accumulator, so that layers can share code."""
 
 
+BindChannel: TypeAlias = Callable[[ArithExpr, int], FinishElement]
+"""Binds the parameters of a table row, given its place in a group of channels."""
+BindGroup: TypeAlias = Callable[[Kernel], BindChannel]
+"""Binds the parameters that all channels share."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequantizeEpilogue:
     """The epilogue of one layer.
@@ -144,6 +152,10 @@ class RequantizeEpilogue:
         if not self.parameters.has_one_row:
             return None
         return bind_parameters(self.form, b, self.parameters, row=0, place=0)
+
+    def bind_group(self, b: Kernel) -> BindChannel:
+        """Bind the parameters that all channels share; return how others are bound."""
+        return partial(self.bind_channel, b, shared=self.bind_shared(b))
 
     def bind_channel(
         self,

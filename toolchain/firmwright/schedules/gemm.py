@@ -13,9 +13,11 @@ into the bias, which is exact because padding holds the zero point. Constant cha
 are stored first and not computed; the last group repeats its last channel, if needed.
 """
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array, DType
 from firmwright.ir import tir
@@ -29,7 +31,7 @@ from firmwright.kernels.contract import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.computed_channels import ComputedChannels
-from firmwright.schedules.epilogue import by_arithmetic
+from firmwright.schedules.epilogue import BindChannel, BindGroup, by_arithmetic
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.skip_constant_channels import (
     ChannelOrder,
@@ -73,10 +75,13 @@ class GroupOperands:
         return b.load(self.bias, [self.first + place])
 
 
-class Tile(Protocol[ColumnsT]):
+class Tile(ABC, Generic[ColumnsT]):
     """Emits the products of a group of channels and a block of pixels."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def contract(self) -> TileContract: ...
 
     def prepare(
@@ -85,48 +90,25 @@ class Tile(Protocol[ColumnsT]):
         """Return the columns that all groups are multiplied by, and how sums are
         corrected, if at all.
         """
+        return columns, None
 
+    @abstractmethod
     def multiply(
         self, b: Kernel, group: GroupOperands, columns: ColumnsT, sums: tir.Buffer
     ) -> None:
         """Add the products of a group to `sums`, which are [channel, pixel]."""
 
 
-class ChannelEpilogue(Protocol):
-    """Converts a channel's sums to elements; see `RequantizeEpilogue`."""
+def float_epilogue(
+    bias: tir.Buffer, activate: Callable[[ArithExpr], ArithExpr]
+) -> BindGroup:
+    """Return the epilogue of float32 sums: bias, then activation, as the reference."""
 
-    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
-        """Bind the values common to all channels."""
+    def bind(b: Kernel, index: ArithExpr, place: int) -> FinishElement:
+        channel_bias = b.let("channel_bias", b.load(bias, [index]))
+        return lambda total: activate(total + channel_bias)
 
-    def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
-        shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:
-        """Bind the values of channel `index`; return a function from sum to element."""
-
-
-@dataclass(frozen=True, slots=True)
-class FloatEpilogue:
-    """Adds the bias of a channel to float32 sums, in the order of the reference."""
-
-    bias: tir.Buffer
-    activate: Callable[[ArithExpr], ArithExpr]
-
-    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
-        return None
-
-    def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
-        shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:
-        bias = b.let("channel_bias", b.load(self.bias, [index]))
-        return lambda total: self.activate(total + bias)
+    return lambda b: partial(bind, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +123,7 @@ class Gemm(Generic[ColumnsT]):
     bias: tir.Buffer | None
     order: ChannelOrder
     constants: ConstantChannels
-    epilogue: ChannelEpilogue
+    bind_group: BindGroup
     strides: tuple[int, int]
 
     @property
@@ -210,11 +192,12 @@ class Gemm(Generic[ColumnsT]):
     ) -> None:
         if self.tile.contract.sums is SumPlace.MEMORY:
             with b.for_("row", group.channels) as row:
-                self._store_channel(b, group, sums, stored, row, 0, None)
+                bind = self.bind_group(b)
+                self._store_channel(b, group, sums, stored, row, bind)
             return
-        shared = self.epilogue.bind_shared(b)
+        bind = self.bind_group(b)
         for place in range(group.channels):
-            self._store_channel(b, group, sums, stored, place, place, shared)
+            self._store_channel(b, group, sums, stored, place, bind)
 
     def _store_channel(
         self,
@@ -223,12 +206,12 @@ class Gemm(Generic[ColumnsT]):
         sums: tir.Buffer,
         stored: "_Stores",
         row: ArithExpr | int,
-        place: int,
-        shared: Mapping[str, ArithExpr] | None,
+        bind: BindChannel,
     ) -> None:
+        place = row if isinstance(row, int) else 0
         index = group.first + row
         channel = b.let("channel", self.order.channel(b, index))
-        finish = self.epilogue.bind_channel(b, index, place, shared)
+        finish = bind(index, place)
         of_pixel, of_channel = self.strides
         first = stored.at * of_pixel + channel * of_channel
         shape, strides = (self.pixels,), (of_pixel,)
@@ -255,7 +238,7 @@ def plan_gemm(
     tile: Tile[ColumnsT],
     rows: ComputedChannels,
     starts: Array | None,
-    make_end: Callable[[], ChannelEpilogue],
+    make_end: Callable[[], BindGroup],
 ) -> Gemm[ColumnsT]:
     """Plan the product of channels; a tile reads `starts`, with which sums begin.
 
@@ -268,7 +251,7 @@ def plan_gemm(
         bias=None if starts is None else b.constant("bias", starts, INT32),
         order=rows.order,
         constants=rows.constants,
-        epilogue=make_end(),
+        bind_group=make_end(),
         strides=(rows.order.channels, 1),
     )
 
@@ -276,11 +259,18 @@ def plan_gemm(
 def float_gemm(
     tile: Tile[ColumnsT],
     weights: tir.Buffer,
-    epilogue: FloatEpilogue,
+    bias: tir.Buffer,
+    activate: Callable[[ArithExpr], ArithExpr],
     strides: tuple[int, int],
 ) -> Gemm[ColumnsT]:
     """Return the product of float32 weights, packed for the tile."""
-    outputs = epilogue.bias.elements
-    order = order_all_channels(outputs)
-    constants = no_constant_channels(outputs)
-    return Gemm(tile, weights, None, order, constants, epilogue, strides)
+    outputs = bias.elements
+    return Gemm(
+        tile=tile,
+        weights=weights,
+        bias=None,
+        order=order_all_channels(outputs),
+        constants=no_constant_channels(outputs),
+        bind_group=float_epilogue(bias, activate),
+        strides=strides,
+    )

@@ -13,6 +13,7 @@ memory, and one instruction more per four taps of eight channels.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.ir import tir
@@ -37,9 +38,8 @@ from firmwright.schedules.computed_channels import (
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
-from firmwright.schedules.epilogue import AddendSource
+from firmwright.schedules.epilogue import AddendSource, BindGroup
 from firmwright.schedules.gemm import (
-    ChannelEpilogue,
     Correction,
     Gemm,
     GroupOperands,
@@ -53,7 +53,7 @@ _ONES = 0x00010001
 
 
 @dataclass(frozen=True, slots=True)
-class PairTile:
+class PairTile(Tile[tir.Buffer]):
     """A tile of columns [word, pixel] of int16 pairs.
 
     `steps` are those of a micro-kernel call, by default the most that the layer
@@ -128,7 +128,7 @@ class PairTile:
 
 
 @dataclass(frozen=True, slots=True)
-class ByteColumnTile:
+class ByteColumnTile(Tile[tir.Buffer]):
     """A tile of one pixel, whose column is its plain bytes, in words."""
 
     layout: PairedChannels
@@ -137,11 +137,6 @@ class ByteColumnTile:
     @property
     def contract(self) -> TileContract:
         return TileContract(self.layout.channels, 1, self.layout)
-
-    def prepare(
-        self, b: Kernel, columns: tir.Buffer
-    ) -> tuple[tir.Buffer, Correction | None]:
-        return columns, None
 
     def multiply(
         self, b: Kernel, group: GroupOperands, columns: tir.Buffer, sums: tir.Buffer
@@ -164,7 +159,7 @@ class ByteColumnTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Int4Tile:
+class Int4Tile(Tile[tir.Buffer]):
     """A tile of two channels and four pixels, with two weights of four bits in a byte.
 
     Columns have another word, for the share of the offset of weights.
@@ -303,7 +298,7 @@ def plan_dsp_gemm(
         make_tile(columns.of_weights(channels, packing, zero_point)),
         rows,
         starts,
-        lambda: rows.requantize(b, odd_shift=packing.odd_shift, addends=addends),
+        partial(rows.requantize, b, odd_shift=packing.odd_shift, addends=addends),
     )
 
 
@@ -313,7 +308,7 @@ def plan_dsp_sums(
     weights: Array,
     channels: int,
     make_tile: TileMaker,
-    make_end: Callable[[ComputedChannels, bool], ChannelEpilogue],
+    make_end: Callable[[ComputedChannels, bool], BindGroup],
 ) -> Gemm[tir.Buffer]:
     """Plan the raw sums of `weights` in groups of `channels`.
 

@@ -1,6 +1,6 @@
 """hybrid_conv2d and hybrid_fully_connected on the DSP extension, by the int8 GEMM."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,6 +32,7 @@ from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     PairTile,
     plan_dsp_sums,
 )
+from firmwright.schedules.epilogue import BindChannel, BindGroup
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -122,16 +123,10 @@ class DequantizeEpilogue:
     is_paired: bool
     joins_scales: bool = False
 
-    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
-        return None
+    def bind_group(self, b: Kernel) -> BindChannel:
+        return partial(self._bind_channel, b)
 
-    def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
-        shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:
+    def _bind_channel(self, b: Kernel, index: ArithExpr, place: int) -> FinishElement:
         bias: ArithExpr | None = None
         if self.bias is not None:
             bias = b.let(f"channel_bias{place}", b.load(self.bias, [index]))
@@ -173,12 +168,12 @@ def _make_end(
     scales: Array | None,
     *,
     joins_scales: bool = False,
-) -> Callable[[ComputedChannels, bool], DequantizeEpilogue]:
+) -> Callable[[ComputedChannels, bool], BindGroup]:
     kernel = weights_of(op)
     totals = kernel.reshape(len(kernel), -1).sum(axis=1, dtype=np.int64)
     sums = None if activations.offset is None else totals
 
-    def end(rows: ComputedChannels, is_paired: bool) -> DequantizeEpilogue:
+    def end(rows: ComputedChannels, is_paired: bool) -> BindGroup:
         def table(
             name: str, values: Array | None, dtype: DType = FLOAT32
         ) -> tir.Buffer | None:
@@ -186,7 +181,7 @@ def _make_end(
                 return None
             return b.constant(name, values[list(rows.order.rows)], dtype)
 
-        return DequantizeEpilogue(
+        epilogue = DequantizeEpilogue(
             activations,
             table("bias", bias),
             table("sums", sums, INT32),
@@ -195,6 +190,7 @@ def _make_end(
             is_paired,
             joins_scales,
         )
+        return epilogue.bind_group
 
     return end
 

@@ -1,8 +1,7 @@
 """The product of constant int8 weights and a vector by the int8 GEMM."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     plan_dsp_sums,
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
+from firmwright.schedules.epilogue import BindGroup
 from firmwright.schedules.epilogue_forms import FinishElement
 
 ROWS = 8
@@ -29,32 +29,6 @@ _UNROLL = (4, 2)
 
 Convert = Callable[[ArithExpr, ArithExpr, int], ArithExpr]
 """Converts a sum to an element, given the row and its place in the group."""
-
-
-@dataclass(frozen=True, slots=True)
-class _BiasEpilogue:
-    bias: tir.Buffer
-    convert: Convert
-    is_paired: bool
-
-    def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
-        return None
-
-    def bind_channel(
-        self,
-        b: Kernel,
-        index: ArithExpr,
-        place: int = 0,
-        shared: Mapping[str, ArithExpr] | None = None,
-    ) -> FinishElement:
-        bias = b.load(self.bias, [index])
-        is_odd = self.is_paired and place % 2 == 1
-
-        def finish(total: ArithExpr) -> ArithExpr:
-            exact = total >> PAIRED.odd_shift if is_odd else total
-            return self.convert(bias + exact, index, place)
-
-        return finish
 
 
 class VectorProduct:
@@ -75,8 +49,9 @@ class VectorProduct:
         depth = self.size + -self.size % _GROUP
         padded = np.pad(weights, ((0, 0), (0, depth - self.size)))
 
-        def end(rows: ComputedChannels, is_paired: bool) -> _BiasEpilogue:
-            return _BiasEpilogue(b.constant(name, bias, INT32), convert, is_paired)
+        def end(rows: ComputedChannels, is_paired: bool) -> BindGroup:
+            biases = b.constant(name, bias, INT32)
+            return lambda b: partial(_bind_row, b, biases, convert, is_paired)
 
         window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
         self.column: tir.Buffer | None = None
@@ -98,3 +73,22 @@ class VectorProduct:
         size = divide_up(self.size, _GROUP)
         words = b.view("words", column, first, (size,), dtype=UINT32, alignment=4)
         self.gemm.emit(b, words, 0, y)
+
+
+def _bind_row(
+    b: Kernel,
+    biases: tir.Buffer,
+    convert: Convert,
+    is_paired: bool,
+    index: ArithExpr,
+    place: int,
+) -> FinishElement:
+    """Load the bias of a row; return the function that adds it and converts."""
+    bias = b.load(biases, [index])
+    is_odd = is_paired and place % 2 == 1
+
+    def finish(total: ArithExpr) -> ArithExpr:
+        exact = total >> PAIRED.odd_shift if is_odd else total
+        return convert(bias + exact, index, place)
+
+    return finish

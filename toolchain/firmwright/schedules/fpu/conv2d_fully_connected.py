@@ -41,9 +41,9 @@ from firmwright.schedules.fpu.microkernels import (
 )
 from firmwright.schedules.gemm import (
     Correction,
-    FloatEpilogue,
     Gemm,
     GroupOperands,
+    Tile,
     float_gemm,
 )
 from firmwright.schedules.im2col import RowIm2colPacker
@@ -72,7 +72,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatTile:
+class FloatTile(Tile[Windows]):
     """A tile of the GEMM (gemm.py) of a style, for windows of `taps` elements.
 
     The last groups of channels are smaller.
@@ -142,8 +142,11 @@ def _plan_gemm(
     bias = bias_of(op, "float32")
     biases = b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32)
     activation = op.attributes(ActivationAttrs).activation
-    epilogue = FloatEpilogue(biases, lambda total: activated(total, activation))
-    return float_gemm(tile, packed, epilogue, (outputs, 1))
+
+    def activate(total: ArithExpr) -> ArithExpr:
+        return activated(total, activation)
+
+    return float_gemm(tile, packed, biases, activate, (outputs, 1))
 
 
 def _matrix(op: OpCall, *, is_scattered: bool) -> Array:

@@ -28,7 +28,7 @@ from firmwright.schedules.fpu.microkernels import (
     MultiplyAddStyle,
     schedule_name,
 )
-from firmwright.schedules.gemm import FloatEpilogue, float_gemm
+from firmwright.schedules.gemm import float_gemm
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
@@ -65,8 +65,8 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     no_bias = np.zeros(filters, np.float32)
     bias = b.input(2) if op.has_input(2) else b.constant("bias", no_bias, FLOAT32)
     depth = channels * taps
-    epilogue = FloatEpilogue(bias, lambda total: total)
-    gemm = float_gemm(FloatTile(style, tile, depth), packed, epilogue, (1, pixels))
+    float_tile = FloatTile(style, tile, depth)
+    gemm = float_gemm(float_tile, packed, bias, lambda total: total, (1, pixels))
     with pixel_blocks(b, pixels, tile.pixels) as at:
         columns = b.allocate("columns", FLOAT32, (tile.pixels, taps, channels))
         with b.for_("p", tile.pixels) as p:

@@ -20,7 +20,7 @@ from firmwright.ops.requantize import apply_activation, weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.computed_channels import computed_channels, integer_layer
 from firmwright.schedules.epilogue import FormPreference
-from firmwright.schedules.gemm import FloatEpilogue, Gemm, float_gemm, plan_gemm
+from firmwright.schedules.gemm import Gemm, float_gemm, plan_gemm
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.scalar.gemm_tiles import (
     CompiledTile,
@@ -129,7 +129,8 @@ def _plan_float(
     return float_gemm(
         CompiledTile(layout, pixels, unroll),
         b.constant("weights", packed, FLOAT32),
-        FloatEpilogue(bias, lambda total: apply_activation(total, activation)),
+        bias,
+        lambda total: apply_activation(total, activation),
         (outputs, 1),
     )
 

@@ -34,7 +34,8 @@ from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.scalar.layer_plan import (
     SUPPORTED_DTYPES,
     ScalarLayerPlan,
-    plan_scalar_layer,
+    plan_float_layer,
+    plan_integer_layer,
 )
 from firmwright.schedules.skip_constant_channels import (
     order_all_channels,
@@ -83,16 +84,17 @@ def _build(
     kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    order = order_all_channels(len(flat))
-    params = None
     if op.input(0).dtype == INT8:
         found = find_computed_channels(b, op)
         found.constants.emit_stores(b, 0, b.y.elements // b.y.shape[3])
-        params, order = found.params, found.order
+        order = found.order
+        layer = plan_integer_layer(
+            b, op, found, may_bake=not in_32_bits, in_32_bits=in_32_bits
+        )
+    else:
+        order = order_all_channels(len(flat))
+        layer = plan_float_layer(b, op)
     chosen = list(order.rows)
-    layer = plan_scalar_layer(
-        b, op, flat, params, chosen, may_bake=not in_32_bits, in_32_bits=in_32_bits
-    )
     is_wide = layer.factors.max() > 1 or flat.dtype == INT16.np
     kind = INT16 if layer.dtype == INT8 and is_wide else layer.dtype
     contract = _contract(window, layer.dtype, kind)
@@ -100,7 +102,7 @@ def _build(
     table = b.constant("weights", packed.reshape(len(chosen), -1), kind)
     rows, _ = window_axes(op)
     with channel_loop(b, order) as (index, c):
-        finish = layer.epilogue.bind_channel(b, index)
+        finish = layer.bind_group(b)(index, 0)
         weights = load_window(b, table, index, window.size, layer.sum_dtype)
         start = b.let("base", layer.start(b, index))
         for row in output_rows(b, rows.runs(), finish):

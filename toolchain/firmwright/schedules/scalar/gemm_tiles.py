@@ -27,7 +27,7 @@ from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.computed_channels import ComputedChannels
-from firmwright.schedules.gemm import Correction, Gemm, GroupOperands
+from firmwright.schedules.gemm import Correction, Gemm, GroupOperands, Tile
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily
@@ -79,7 +79,7 @@ def stored_offset(
 
 
 @dataclass(frozen=True, slots=True)
-class LoopTile:
+class LoopTile(Tile[tir.Buffer]):
     """A micro-kernel of `family` that loops over all taps and loads the bias."""
 
     family: MicrokernelFamily
@@ -142,7 +142,7 @@ class LoopTile:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledTile:
+class CompiledTile(Tile[tir.Buffer]):
     """Products that the compiler allocates registers for, of int8 or float32.
 
     Each load feeds several multiplications, and sums stay in registers. Groups at the
@@ -156,11 +156,6 @@ class CompiledTile:
     @property
     def contract(self) -> TileContract:
         return TileContract(self.layout.widths[0], self.pixels, self.layout)
-
-    def prepare(
-        self, b: Kernel, columns: tir.Buffer
-    ) -> tuple[tir.Buffer, Correction | None]:
-        return columns, None
 
     def multiply(
         self, b: Kernel, group: GroupOperands, columns: tir.Buffer, sums: tir.Buffer

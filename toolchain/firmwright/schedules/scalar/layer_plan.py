@@ -1,6 +1,5 @@
 """The constants of int8 or float32 layers whose products the compiler sees."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +11,14 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, as_expr
 from firmwright.ops.conv2d import bias_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import Requantization, apply_activation, per_tensor_quant
+from firmwright.ops.requantize import apply_activation, per_tensor_quant
+from firmwright.schedules.computed_channels import ComputedChannels
 from firmwright.schedules.epilogue import (
+    BindGroup,
     FormPreference,
-    accumulator_bounds,
-    fold_zero_point_into_bias,
     make_epilogue,
 )
-from firmwright.schedules.gemm import ChannelEpilogue, FloatEpilogue
+from firmwright.schedules.gemm import float_epilogue
 
 # Sums of int8 layers are int32, begin with the bias (input zero point folded in) and
 # end in requantization. Sums of float32 layers begin at 0 and the bias is added last,
@@ -39,7 +38,7 @@ class ScalarLayerPlan:
     sum_dtype: DType
     zero_point: int
     bias: tir.Buffer | None
-    epilogue: ChannelEpilogue
+    bind_group: BindGroup
     factors: Array
 
     def start(self, b: Kernel, index: ArithExpr) -> ArithExpr:
@@ -48,37 +47,39 @@ class ScalarLayerPlan:
         return b.load(self.bias, [index])
 
 
-def plan_scalar_layer(
+def plan_integer_layer(
     b: Kernel,
     op: OpCall,
-    weights: Array,
-    params: Requantization | None,
-    channels: Sequence[int] | None = None,
+    found: ComputedChannels,
     *,
     may_bake: bool = False,
     in_32_bits: bool = False,
 ) -> ScalarLayerPlan:
-    """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
+    """Plan the computed channels of a layer of int8.
 
-    `channels` selects rows; `params` then covers only these. With `may_bake`, the left
-    shift of requantization is folded into int16 weights.
+    With `may_bake`, the left shift of requantization is folded into int16 weights.
     """
-    chosen = list(range(len(weights)) if channels is None else channels)
-    if params is None:
-        bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
-        activation = op.attributes(ActivationAttrs).activation
-        ending = FloatEpilogue(bias, lambda sum_: apply_activation(sum_, activation))
-        ones = np.ones(len(chosen), np.int64)
-        return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, ending, ones)
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    selected = weights[chosen]
-    folded = fold_zero_point_into_bias(op, weights)[chosen]
-    bounds = accumulator_bounds(folded, selected)
-    bake = selected.astype(np.int64) if may_bake else None
+    bake = found.weights if may_bake else None
     preference = FormPreference.NARROW if in_32_bits else FormPreference.FITTED
     epilogue = make_epilogue(
-        b, params, bounds, INT8, len(selected), bake, preference=preference
+        b,
+        found.params,
+        found.bounds,
+        INT8,
+        len(found.bias),
+        bake,
+        preference=preference,
     )
     factors = np.array(epilogue.factors, np.int64)
-    bias = b.constant("bias", folded * factors, INT32)
-    return ScalarLayerPlan(INT8, INT32, zero_point, bias, epilogue, factors)
+    bias = b.constant("bias", found.bias * factors, INT32)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    bind = epilogue.bind_group
+    return ScalarLayerPlan(INT8, INT32, zero_point, bias, bind, factors)
+
+
+def plan_float_layer(b: Kernel, op: OpCall) -> ScalarLayerPlan:
+    bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
+    activation = op.attributes(ActivationAttrs).activation
+    bind = float_epilogue(bias, lambda total: apply_activation(total, activation))
+    ones = np.ones(bias.elements, np.int64)
+    return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, bind, ones)

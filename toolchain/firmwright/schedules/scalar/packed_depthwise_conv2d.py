@@ -12,7 +12,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.kernels.instruction_intrinsics import instruction_intrinsic
 from firmwright.kernels.isa.rv32_packed import pkbt16, smaqa
-from firmwright.ops.conv2d import channel_multiplier_of, weight_offsets
+from firmwright.ops.conv2d import channel_multiplier_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
@@ -24,7 +24,7 @@ from firmwright.schedules.depthwise import (
 )
 from firmwright.schedules.epilogue import by_arithmetic
 from firmwright.schedules.epilogue_forms import FinishElement
-from firmwright.schedules.scalar.layer_plan import plan_scalar_layer
+from firmwright.schedules.scalar.layer_plan import plan_integer_layer
 
 # A window row of at most four taps is in one word, so an instruction multiplies it.
 # With a horizontal stride of 1, a word of a row has the windows of two outputs, for
@@ -114,16 +114,13 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     plane = _plane(op, window)
     found = find_computed_channels(b, op)
     found.constants.emit_stores(b, 0, b.y.elements // b.y.shape[3])
-    kernel = weight_offsets(op)
-    flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    chosen = list(found.order.rows)
-    layer = plan_scalar_layer(b, op, flat, found.params, chosen)
+    layer = plan_integer_layer(b, op, found)
     packed = b.constant("weights", _pack(found.weights, window), UINT32)
     copy = b.allocate("plane", INT8, (plane.rows, plane.pitch))
     _fill(b, copy, per_tensor_quant(op.input(0)).zero_point)
     size = window.size[0], len(_starts(window))
     with channel_loop(b, found.order) as (index, c):
-        finish = layer.epilogue.bind_channel(b, index)
+        finish = layer.bind_group(b)(index, 0)
         weights = load_window(b, packed, index, size, UINT32)
         start = b.let("start", layer.start(b, index))
         with b.for_("n", b.y.shape[0]) as n:

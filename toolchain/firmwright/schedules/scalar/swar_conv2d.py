@@ -22,8 +22,8 @@ from firmwright.schedules.computed_channels import (
     integer_layer,
 )
 from firmwright.schedules.epilogue import (
+    BindGroup,
     FormPreference,
-    RequantizeEpilogue,
     by_arithmetic,
 )
 from firmwright.schedules.row_band import pixel_blocks
@@ -164,7 +164,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
         segments=_mean_segments(layer.weights),
         streams=b.constant("weights", streams, INT8),
         starts=b.constant("bias", starts, INT32),
-        epilogue=rows.requantize(b, preference=form),
+        bind_group=rows.requantize(b, preference=form),
     )
     zero_point = per_tensor_quant(op.input(0)).zero_point
     words = b.allocate("words", INT32, (rows.taps, WORDS))
@@ -193,7 +193,7 @@ class _SwarGemm:
     segments: int
     streams: tir.Buffer
     starts: tir.Buffer
-    epilogue: RequantizeEpilogue
+    bind_group: BindGroup
 
 
 def _emit_channels(
@@ -215,7 +215,7 @@ def _emit_channels(
         operands = [stream, x, start, rows.taps, gemm.segments, *loads, *memory]
         b.evaluate(f"{family}_swar_1x8", operands)
         channel = b.let("channel", rows.order.channel(b, index))
-        finish = gemm.epilogue.bind_channel(b, index)
+        finish = gemm.bind_group(b)(index, 0)
         first = at * outputs + channel
         step = (outputs,)
         out = b.view("out", b.y, first, (PIXELS,), strides=step, access="w")

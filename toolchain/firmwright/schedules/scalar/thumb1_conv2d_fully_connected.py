@@ -32,7 +32,7 @@ from firmwright.ops.requantize import weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.computed_channels import computed_channels, integer_layer
 from firmwright.schedules.epilogue import FormPreference
-from firmwright.schedules.gemm import Correction, GroupOperands, plan_gemm
+from firmwright.schedules.gemm import Correction, GroupOperands, Tile, plan_gemm
 from firmwright.schedules.scalar.gemm_tiles import (
     StoredOffset,
     multiply_windows,
@@ -98,7 +98,7 @@ INTRINSICS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Thumb1Tile:
+class Thumb1Tile(Tile[tir.Buffer]):
     """Eight channels of one pixel, whose sums the micro-kernel stores to memory."""
 
     taps: int
