@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, UINT32
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.contract import (
     ChannelGroups,
     InterleavedChannels,
@@ -13,6 +14,8 @@ from firmwright.kernels.contract import (
     divide_channels,
 )
 from firmwright.kernels.dsp.weight_packing import BYTES, INT4, PAIRED, PairedChannels
+from firmwright.kernels.mve.dot_products import Weights
+from firmwright.kernels.mve.weight_layout import WeightRows
 
 CHANNELS = 16
 TAPS = 12
@@ -32,6 +35,8 @@ LAYOUTS: dict[str, WeightLayout] = {
     },
     "int4": PairedChannels(INT4, 2, 3, 4),
 }
+ROWS = (*(WeightRows(rows, kind) for kind in Weights for rows in (4, 8)),)
+"""The layouts of Helium, which pad taps."""
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -44,6 +49,49 @@ def test_packed_weights_are_unpacked_again(name: str) -> None:
     packed = layout.pack(weights)
     assert packed.dtype == layout.element.np
     np.testing.assert_array_equal(layout.unpack(packed, CHANNELS), weights)
+
+
+@pytest.mark.parametrize("layout", ROWS, ids=repr)
+def test_rows_are_unpacked_from_whole_vectors(layout: WeightRows) -> None:
+    reach = 7 if layout.weights is Weights.INT4 else 127
+    weights = np.random.default_rng(3).integers(-reach, reach + 1, (16, 21))
+    assert layout.do_weights_fit(weights)
+    packed = layout.pack(weights)
+    assert packed.dtype == layout.element.np
+    steps = -(-21 // layout.taps_per_step)
+    assert packed.size == 16 // layout.rows * steps * layout.step_bytes
+    unpacked = layout.unpack(packed, 16)
+    np.testing.assert_array_equal(unpacked[:, :21], weights)
+    assert not unpacked[:, 21:].any()
+
+
+def test_the_last_block_overlaps_the_one_before_it() -> None:
+    assert ChannelBlocks(5, 4).rows(np.arange(5)).tolist() == [0, 1, 2, 3, 1, 2, 3, 4]
+    assert ChannelBlocks(2, 4).rows(np.arange(1, 3)).tolist() == [1, 2, 0, 0]
+
+
+def test_a_byte_of_int4_rows_holds_no_sum_below_its_range() -> None:
+    layout = WeightRows(4, Weights.INT4)
+    weights = np.zeros((4, 1), np.int64)
+    weights[1] = -8
+    assert layout.do_weights_fit(weights)
+    weights[0] = -1
+    assert not layout.do_weights_fit(weights)
+    assert layout.do_sums_fit(np.array([-(1 << 27)]), np.array([(1 << 27) - 1]))
+    assert not layout.do_sums_fit(np.array([0]), np.array([1 << 27]))
+
+
+def test_tables_hold_vectors_of_each_parameter() -> None:
+    blocks = ChannelBlocks(10, 8)
+    assert (blocks.count, blocks.stored, blocks.last) == (2, 8, 2)
+    table = blocks.table(np.arange(10), 100 + np.arange(10))
+    assert table[0].tolist() == [
+        *(0, 1, 2, 3, 100, 101, 102, 103),
+        *(4, 5, 6, 7, 104, 105, 106, 107),
+    ]
+    assert table[1, :8].tolist() == [2, 3, 4, 5, 102, 103, 104, 105]
+    few = ChannelBlocks(3, 4)
+    assert few.table(np.arange(1, 4)).tolist() == [[1, 2, 3, 0]]
 
 
 def test_weights_of_a_tap_are_adjacent_in_a_group() -> None:
