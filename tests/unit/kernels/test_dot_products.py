@@ -21,16 +21,11 @@ from firmwright.kernels.mve.dot_products import (
     Weights,
     dot_products,
 )
+from firmwright.kernels.mve.weight_layout import WeightRows, column_values
 from firmwright.kernels.program import Program
 from firmwright.kernels.register_files import mve_file
 from firmwright.kernels.statement import statement_text
-from firmwright.schedules.helium.dot_product_loop import (
-    choose_loop,
-    portable_frame,
-    unpack_int4_weights,
-    unpack_weights,
-)
-from firmwright.schedules.helium.int16_dot import unpack_int16_column
+from firmwright.schedules.helium.dot_product_loop import choose_loop, portable_frame
 
 COLUMNS = (("x",), ("x0", "x1"))
 CASES = 2
@@ -61,16 +56,10 @@ def drawn(columns: int, weights: Weights, taps: int) -> tuple[Array, Array]:
 
 def expected_sums(columns: int, weights: Weights, w: Array, x: Array) -> Array:
     """Return the sums [column, row, case] of products of plain numbers."""
-    rows, taps = 8 // columns, x.shape[1]
-    if weights is Weights.INT16:
-        values = [unpack_int16_column(column) for column in x]
-        steps = w.reshape(-1, rows, weights.width, CASES)
-        matrix = steps.swapaxes(0, 1).reshape(rows, -1, CASES)[:, : taps // 2]
-    else:
-        values = list(x.astype(np.int64))
-        unpack = unpack_int4_weights if weights is Weights.INT4 else unpack_weights
-        matrix = unpack(w, rows, taps)
-    return np.stack([(matrix * column).sum(axis=1) for column in values])
+    values = [column_values(weights, column) for column in x]
+    matrix = WeightRows(8 // columns, weights).unpack_block(w)
+    used = matrix[:, : len(values[0])]
+    return np.stack([(used * column).sum(axis=1) for column in values])
 
 
 def assert_sums(
@@ -82,8 +71,7 @@ def assert_sums(
     w, x = drawn(len(names), weights, taps)
     memory: dict[str, list[Array]] = {"w": list(w)}
     for name, column in zip(names, x, strict=True):
-        is_wide = weights is Weights.INT16
-        memory[name] = list(unpack_int16_column(column) if is_wide else column)
+        memory[name] = list(column_values(weights, column))
         # A predicated load names lanes that it does not read.
         memory[name] += [np.full(CASES, 99)] * weights.width
     numbers = {"rounds": (taps // 16 - 1) // 8, "steps": taps // 16}

@@ -8,7 +8,7 @@ import operator
 from typing import Annotated
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT32
-from firmwright.ir.tir.builder import ArithExpr, logical_and, select
+from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
 from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
@@ -68,6 +68,12 @@ def word(a: Int) -> Word:
 def right_shift(a: Int) -> Word:
     """Return the amount of a shift to the right, for one that is at most 0."""
     return (0 - a).cast(UINT32)
+
+
+@C_NUMBERS.instruction("", c="{a} != {b}")
+def different(a: Int, b: Int) -> Truth:
+    """Return whether a and b differ."""
+    return logical_not(a.equal(b))
 
 
 less = C_NUMBERS.row("", _COMPARED, operator.lt, "less", "{a} < {b}")

@@ -20,10 +20,10 @@ from firmwright.ir.tir.intrinsic import (
 )
 from firmwright.kernels.assembly import string_lines
 from firmwright.kernels.mve.dot_products import BYTES_PER_STEP
+from firmwright.kernels.mve.weight_layout import padded_taps
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium.dot_product_loop import pad_tap_count
 from firmwright.schedules.row_band import RowMoves
 
 VECTOR_BYTES = 16
@@ -215,7 +215,7 @@ class VectorIm2colPacker:
     def taps(self) -> int:
         """Return the values of a column; gathered ones are padded to whole steps."""
         exact = self.window.size[0] * self.window.size[1] * self.channels
-        return exact if self.offsets is None else pad_tap_count(exact)
+        return exact if self.offsets is None else padded_taps(exact)
 
     def pack(
         self, b: Kernel, columns: tir.Buffer, place: ArithExpr | int, start: ArithExpr

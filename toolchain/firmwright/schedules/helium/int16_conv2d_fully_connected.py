@@ -10,15 +10,19 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.mve.dot_products import BYTES_PER_STEP
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.schedules.helium import conv2d, int16_dot, vector_requantize
-from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
-from firmwright.schedules.helium.dot_product_loop import choose_loop, pack_weight_rows
+from firmwright.schedules.helium import int16_dot, vector_requantize
+from firmwright.schedules.helium.pixel_pairs import (
+    ColumnGemm,
+    ConvolutionInput,
+    convolve_two_pixels,
+)
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     longest_chunk,
@@ -31,8 +35,6 @@ from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedu
 # the micro-kernel requantizes. Fully connected layers, and convolutions with 64-bit
 # sums (int16_accumulation.py), process eight weight rows at a time and requantize with
 # the operator's own epilogue.
-
-_CHANNELS = vector_requantize.CHANNELS
 
 
 def has_int32_sums(op: OpCall, axis: int) -> bool:
@@ -49,28 +51,21 @@ def _conv_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weights_of(op)
-    params = int16_dot.adjust_round_once_shifts(requantization_of(op))
     flat = kernel.reshape(len(kernel), -1)
-    starts = conv2d.channel_block_starts(len(flat))
-    table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
-    lanes = min(len(flat), _CHANNELS)
-    packed = pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH)
-    gemm = BlockGemm(
-        "mve_gemm_int16",
-        b.constant("weights", packed, INT8),
-        [b.constant("parameters", table, INT32)],
-        len(flat),
-        2 * flat.shape[1],
-        [*int16_dot.epilogue_settings(params), lanes],
-    )
-    _convolve(op, b, gemm)
+    params = int16_dot.adjust_round_once_shifts(requantization_of(op))
+    microkernel = int16_dot.PAIR_INT16
+    blocks = microkernel.blocks(len(flat))
+    bias = bias_of(op, "int32")
+    table = blocks.table(*vector_requantize.parameter_columns(params, bias))
+    settings = [*int16_dot.epilogue_settings(params), blocks.stored]
+    _convolve(op, b, microkernel.gemm(b, flat, {"parameters": table}, settings))
 
 
-def _convolve(op: OpCall, b: Kernel, gemm: conv2d.TwoPixelGemm) -> None:
+def _convolve(op: OpCall, b: Kernel, gemm: ColumnGemm) -> None:
     *image, depth = op.input(0).shape
     x = b.view("bytes", b.input(0), 0, (*image, 2 * depth), dtype=INT8, alignment=4)
     source = ConvolutionInput(x, window_of(op, op.input(1).shape[1:3]), 0)
-    conv2d.convolve_two_pixels(b, source, gemm, op.output.shape)
+    convolve_two_pixels(b, source, gemm, op.output.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ class _Int16RowGemm:
 
     packed: tir.Buffer
     sums: Int16Accumulation
-    outputs: int
+    blocks: ChannelBlocks
     taps: int
     chunk: int
 
@@ -90,28 +85,22 @@ class _Int16RowGemm:
         return replace(self, taps=taps)
 
     def emit(
-        self,
-        b: Kernel,
-        source: tir.Buffer,
-        columns: Sequence[ArithExpr],
-        pixels: Sequence[ArithExpr],
+        self, b: Kernel, columns: Sequence[tir.AccessPtr], pixels: Sequence[ArithExpr]
     ) -> None:
         for column, pixel in zip(columns, pixels, strict=True):
-            self.pixel(b, source, column, pixel)
+            self.pixel(b, column, pixel)
 
-    def pixel(
-        self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr
-    ) -> None:
-        blocks, steps = self.packed.shape[:2]
-        count = min(self.outputs, int16_dot.ROWS)
-        with b.for_("block", blocks) as block:
-            row = b.let("row", minimum(block * int16_dot.ROWS, self.outputs - count))
-            y = b.view("out", b.y, pixel * self.outputs + row, (count,), access="w")
+    def pixel(self, b: Kernel, column: tir.AccessPtr, pixel: ArithExpr) -> None:
+        blocks, steps = self.blocks, self.packed.shape[1]
+        count = blocks.stored
+        with b.for_("block", blocks.count) as block:
+            row = b.let("row", minimum(block * blocks.size, blocks.last))
+            y = b.view("out", b.y, pixel * blocks.channels + row, (count,), access="w")
             if self.sums.is_wide and self.chunk < steps:
-                self._in_chunks(b, y, source, column, (block, row))
+                self._in_chunks(b, y, column, (block, row))
                 return
-            sums = b.reg("sum", INT32, int16_dot.ROWS)
-            self._products(b, sums, source, column, (block * steps, self.taps))
+            sums = b.reg("sum", INT32, blocks.size)
+            self._products(b, sums, column, block * steps)
             for i in range(count):
                 finish = self.sums.bind_channel(b, row + i)
                 total = b.load(sums, [i])
@@ -123,78 +112,64 @@ class _Int16RowGemm:
         self,
         b: Kernel,
         y: tir.Buffer,
-        source: tir.Buffer,
-        column: ArithExpr,
+        column: tir.AccessPtr,
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         block, row = at
         steps, count = self.packed.shape[1], y.shape[0]
         size = BYTES_PER_STEP * self.chunk
+        start = ArithExpr(column.offset)
         total = b.reg("total", INT64, count)
         for i in range(count):
             b.store(total, [i], b.load(self.sums.bias, [row + i]))
         whole = self.taps // size
         with b.for_("chunk", whole) as chunk:
-            first = block * steps + chunk * self.chunk
-            self._chunk(b, total, source, column + chunk * size, (first, size))
+            part = b.pointer(column.buffer, start + chunk * size, size)
+            self._chunk(b, total, part, block * steps + chunk * self.chunk)
         if self.taps % size:
-            first = block * steps + whole * self.chunk
-            rest = (first, self.taps % size)
-            self._chunk(b, total, source, column + whole * size, rest)
+            part = b.pointer(column.buffer, start + whole * size, self.taps % size)
+            self._chunk(b, total, part, block * steps + whole * self.chunk)
         for i in range(count):
             finish = self.sums.bind_wide_channel(b, row + i)
             b.store(y, [i], finish(b.load(total, [i])))
 
     def _chunk(
-        self,
-        b: Kernel,
-        total: tir.Buffer,
-        source: tir.Buffer,
-        column: ArithExpr,
-        at: tuple[ArithExpr, int],
+        self, b: Kernel, total: tir.Buffer, column: tir.AccessPtr, first: ArithExpr
     ) -> None:
-        sums = b.reg("sum", INT32, int16_dot.ROWS)
-        self._products(b, sums, source, column, at)
+        sums = b.reg("sum", INT32, self.blocks.size)
+        self._products(b, sums, column, first)
         for i in range(total.elements):
             b.store(total, [i], b.load(total, [i]) + b.load(sums, [i]).cast(INT64))
 
     def _products(
-        self,
-        b: Kernel,
-        sums: tir.Buffer,
-        source: tir.Buffer,
-        column: ArithExpr,
-        at: tuple[ArithExpr, int],
+        self, b: Kernel, sums: tir.Buffer, column: tir.AccessPtr, first: ArithExpr
     ) -> None:
-        """Multiply the chunk at `at` (first weight step, bytes of the column)."""
-        first, taps = at
-        step = int16_dot.ROWS * int16_dot.WIDTH
+        """Multiply a part of a column by weights from step `first` on."""
+        microkernel = int16_dot.ROW_SUMS
+        step, taps = microkernel.layout.step_bytes, column.extent
         w = b.pointer(self.packed, first * step, divide_up(taps, BYTES_PER_STEP) * step)
-        registers = [b.load(sums, [i]) for i in range(int16_dot.ROWS)]
-        name = f"mve_rows_int16_{choose_loop(taps).suffix}"
-        b.evaluate(name, [w, b.pointer(source, column, taps), taps, *registers])
+        registers = [b.load(sums, [i]) for i in range(sums.elements)]
+        b.evaluate(microkernel.name(taps), [w, column, *registers, taps])
 
 
 def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     kernel = weights_of(op)
     flat = kernel.reshape(len(kernel), -1)
     outputs, depth = flat.shape
-    count = min(outputs, int16_dot.ROWS)
-    last = outputs - count
-    starts = [min(start, last) for start in range(0, outputs, int16_dot.ROWS)]
-    rows = pack_weight_rows(flat, starts, int16_dot.ROWS, int16_dot.WIDTH)
-    packed = b.constant("weights", rows, INT8)
+    microkernel = int16_dot.ROW_SUMS
+    blocks = microkernel.blocks(outputs)
+    packed = b.constant("weights", microkernel.layout.pack(blocks.rows(flat)), INT8)
     sums = plan_int16_accumulation(b, op, kernel)
-    chunk = longest_chunk(flat, int16_dot.WIDTH)
-    return _Int16RowGemm(packed, sums, outputs, 2 * depth, chunk)
+    chunk = longest_chunk(flat, microkernel.layout.taps_per_step)
+    return _Int16RowGemm(packed, sums, blocks, 2 * depth, chunk)
 
 
 def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     rows = _plan_rows(op, b)
-    batch = op.output.elements // rows.outputs
+    batch = op.output.elements // rows.blocks.channels
     x = b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4)
     with b.for_("n", batch) as n:
-        rows.pixel(b, x, n * rows.taps, n)
+        rows.pixel(b, b.pointer(x, n * rows.taps, rows.taps), n)
 
 
 def _build_rows(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:

@@ -7,22 +7,34 @@ Columns are bytes in memory (`taps` counts bytes), so the int8 packers apply. A 
 import enum
 from collections.abc import Sequence
 from dataclasses import replace
-from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT16, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
-from firmwright.kernels.mve.dot_products import (
-    BYTES_PER_STEP,
-    DotProductLoop,
-    Weights,
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
 )
+from firmwright.ir.tir.intrinsic import immediates, inputs
+from firmwright.kernels.elementwise import value_intrinsic
+from firmwright.kernels.mve.dot_products import Weights
 from firmwright.ops.requantize import Requantization
-from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium import dot_product_loop, vector_requantize
+from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.dot_product_kernels import (
+    COLUMN,
+    PAIR,
+    DotProductKernel,
+)
+from firmwright.schedules.helium.vector_ending import (
+    ParameterTable,
+    SumsInRegisters,
+    VectorEnding,
+)
 
 _C = read_sections(__file__)
 
@@ -35,10 +47,6 @@ _C = read_sections(__file__)
 # Obligations: sums with bias fit 32 bits; zero points are 0; rounding once: every shift
 # is at least 2 to the right, one of which the multiplication performs; rounding twice:
 # no left shift.
-
-ROWS = 8
-WIDTH = BYTES_PER_STEP // 2
-"""Values per step."""
 
 
 class Int16LaneRounding(enum.IntEnum):
@@ -53,12 +61,10 @@ class Int16LaneRounding(enum.IntEnum):
     ONCE = 3
 
 
-EPILOGUE_OPERANDS = immediates("low", "high", "rounding", "lanes", "taps")
+SETTINGS = immediates("low", "high", "rounding", "lanes")
 
 STEP_PORTABLE = _C["step_portable"]
 """C text from `sum` to `raised`, parameters from `at`; the caller clamps at `high`."""
-
-_COLUMN = ("x",)
 
 _SCALED = _C["scaled"] + " " + vector_requantize.SCALED_TWICE
 
@@ -68,44 +74,6 @@ def scale_assembly(
 ) -> str:
     """Return C that requantizes the sums with bias in `vector`, without clamping."""
     return fill_text(_SCALED, v=vector, multiplier=multiplier, shift=shift)
-
-
-def _product_text(loop: DotProductLoop) -> str:
-    frame = dot_product_loop.frame(loop, dot_product_loop.PAIR, Weights.INT16)
-    parts = [frame, vector_requantize.PARAMETER_LOADS]
-    for vector, target in (("first", "y0"), ("second", "y1")):
-        parts.append(f"{vector} = vaddq_s32({vector}, bias);")
-        parts.append(scale_assembly(vector))
-        parts.append(vector_requantize.store_assembly(vector, target, "lanes", INT16))
-    return "\n".join(parts)
-
-
-def _portable(loop: DotProductLoop) -> str:
-    pair = dot_product_loop.PAIR
-    frame = dot_product_loop.portable_frame(loop, pair, Weights.INT16)
-    step = indent(STEP_PORTABLE, " " * 8)
-    return fill_text(_C["portable"], frame=frame, step=step)
-
-
-def unpack_int16_column(column: Array) -> Array:
-    """Convert bytes [2 n, lanes...] to their int16 values, as int64."""
-    raw = np.asarray(column, np.int64)
-    values: Array = (raw[0::2] & 0xFF) | (raw[1::2] << 8)
-    return values
-
-
-def _sums(w: Array, x: Array, rows: int, taps: int) -> Array:
-    """Return the sums [row, lanes...] of weights times a column of `taps` bytes.
-
-    The weights are [step, row, eight].
-    """
-    weights = np.asarray(w, np.int64)
-    lanes = weights.shape[1:]
-    steps = weights.reshape(-1, rows, WIDTH, *lanes)
-    by_row = steps.swapaxes(0, 1).reshape(rows, -1, *lanes)
-    products = by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]
-    sums: Array = products.sum(axis=1)
-    return sums
 
 
 def requantize_to_int16(
@@ -124,83 +92,49 @@ def requantize_to_int16(
     return clamped.astype(np.int16)
 
 
-def _product_meaning(
-    w: Array, x0: Array, x1: Array, q: Array, y0: Array, y1: Array, *rest: int
-) -> tuple[Array, ...]:
-    *settings, lanes, taps = rest
-    table = np.asarray(q, np.int64)
-    bias = table[:4]
-    multiplier = table[4:8]
-    shift = table[8:12]
-    results = []
-    for x in (x0, x1):
-        sums = _sums(w, x, vector_requantize.CHANNELS, taps) + bias
-        stored = requantize_to_int16(sums, multiplier, shift, settings)
-        results.append(stored[:lanes])
-    return tuple(results)
+def _requantized(**x: ArithExpr) -> ArithExpr:
+    """Return the result of a sum; the table has the shifts that VRSHL performs."""
+    biased, factor = x["sum"] + x["bias"], x["multiplier"]
+    is_once = x["rounding"].equal(int(Int16LaneRounding.ONCE))
+    shift = x["shift"] - is_once.cast(INT32)
+    once = call_intrinsic("requantize_once", [biased, factor, shift], INT32)
+    twice = call_intrinsic("requantize_twice", [biased, factor, x["shift"]], INT32)
+    moved = select(is_once, once, twice)
+    return minimum(maximum(moved, x["low"]), x["high"]).cast(INT16)
 
 
-def _product(loop: DotProductLoop, name: str) -> Intrinsic:
-    weights = (loop.head + loop.tail) * WIDTH * vector_requantize.CHANNELS
-    return Intrinsic(
-        name,
-        (
-            *pointers(INT8, w=weights, x0=loop.least_taps, x1=loop.least_taps),
-            *pointers(INT32, q=vector_requantize.PARAMETERS),
-            *pointers(INT16, "w", y0=1, y1=1),
-            *EPILOGUE_OPERANDS,
-        ),
-        _product_meaning,
-        _portable(loop),
-        "Four channels of two pixels: products over a column of int16, requantised.",
-        requires="mve",
-        text={"gnu": _product_text(loop)},
-        definitions=(KEEP_STORES,),
-        count=lambda args: _instructions(loop, dot_product_loop.PAIR, args[-1]) + 24,
+REQUANTIZED = value_intrinsic(
+    "mve_requantized_int16",
+    inputs(INT32, "sum", "bias", "multiplier", "shift", "low", "high", "rounding"),
+    _requantized,
+    "Adds the bias to a sum and requantizes it.",
+)
+
+
+def _finish(vector: str, target: str, lanes: str) -> str:
+    return "\n".join(
+        [
+            f"{vector} = vaddq_s32({vector}, bias);",
+            scale_assembly(vector),
+            vector_requantize.store_assembly(vector, target, lanes, INT16),
+        ]
     )
 
 
-def _instructions(loop: DotProductLoop, columns: tuple[str, ...], taps: int) -> int:
-    return dot_product_loop.instructions(loop, columns, taps, Weights.INT16)
+_ENDING = VectorEnding(
+    output=INT16,
+    tables=(ParameterTable("q", INT32, ("bias", "multiplier", "shift")),),
+    settings=SETTINGS,
+    element=REQUANTIZED,
+    finish=_finish,
+    instructions=lambda given: 8,
+)
 
 
-def _rows_portable(loop: DotProductLoop) -> str:
-    lines = [dot_product_loop.portable_frame(loop, _COLUMN, Weights.INT16)]
-    for i in range(ROWS):
-        lines.append(f"c{i} = {'first' if i < 4 else 'second'}[{i % 4}];")
-    return "\n".join(lines)
-
-
-def _rows_text(loop: DotProductLoop) -> str:
-    lines = [dot_product_loop.frame(loop, _COLUMN, Weights.INT16)]
-    for i in range(ROWS):
-        vector = "first" if i < 4 else "second"
-        lines.append(f"c{i} = vgetq_lane_s32({vector}, {i % 4});")
-    return "\n".join(lines)
-
-
-def _rows(loop: DotProductLoop, name: str) -> Intrinsic:
-    weights = (loop.head + loop.tail) * WIDTH * ROWS
-    return Intrinsic(
-        name,
-        (
-            *pointers(INT8, w=weights, x=loop.least_taps),
-            *immediates("taps"),
-            *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
-        ),
-        lambda w, x, taps, *_: tuple(_sums(w, x, ROWS, taps).astype(np.int32)),
-        _rows_portable(loop),
-        "Eight rows of weights: products with a column of int16.",
-        requires="mve",
-        text={"gnu": _rows_text(loop)},
-        count=lambda args: _instructions(loop, _COLUMN, args[2]) + 16,
-    )
-
-
-INTRINSIC_MAKERS = {
-    **dot_product_loop.make_for_loops("mve_gemm_int16_{}", _product),
-    **dot_product_loop.make_for_loops("mve_rows_int16_{}", _rows),
-}
+PAIR_INT16 = DotProductKernel("mve_gemm_int16", PAIR, _ENDING, Weights.INT16)
+ROW_SUMS = DotProductKernel("mve_rows_int16", COLUMN, SumsInRegisters(), Weights.INT16)
+INTRINSICS = (REQUANTIZED,)
+INTRINSIC_MAKERS = {**PAIR_INT16.makers, **ROW_SUMS.makers}
 
 
 def supports_requantize(params: Requantization) -> bool:

@@ -194,28 +194,13 @@ def rounding_mode(params: Requantization) -> LaneRounding:
     return LaneRounding.HALVES_AWAY_IF_SHIFTED
 
 
-def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Array:
-    """Return the table [block, 12] for blocks with first channels `starts`."""
+def parameter_columns(params: Requantization, bias: Array) -> list[Array]:
+    """Return the parameters of each channel: biases, multipliers and shifts."""
     channels = len(bias)
-    table = np.stack(
-        [
-            bias.astype(np.int64),
-            np.broadcast_to(np.array(params.multipliers, np.int64), channels),
-            np.broadcast_to(np.array(params.shifts, np.int64), channels),
-        ]
-    )
-    index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), channels - 1)
-    blocks = np.ascontiguousarray(table[:, index].transpose(1, 0, 2))
-    return blocks.reshape(len(starts), -1)
-
-
-def requantize_lanes(sums: Array, q: Array, settings: tuple[Array | int, ...]) -> Array:
-    """Add the biases to `sums` [4, lanes] and requantize, in numpy."""
-    zero_point, low, high, rounding, lanes = settings
-    q64 = np.asarray(q, np.int64)
-    scaled = scale_lanes(sums + q64[:4], q64[4:8], q64[8:12], rounding)
-    result: Array = np.clip(scaled + zero_point, low, high).astype(INT8.np)[:lanes]
-    return result
+    columns = [bias.astype(np.int64)]
+    for values in (params.multipliers, params.shifts):
+        columns.append(np.broadcast_to(np.array(values, np.int64), channels))
+    return columns
 
 
 def scale_lanes(

@@ -6,19 +6,22 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
+from firmwright.schedules.block_gemm import BlockGemm
 from firmwright.schedules.helium_floats import accumulate_f32, microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VectorTile
 from firmwright.schedules.im2col import WindowPacker
+from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.schedule_factories import helium_float_schedule
 
 # The columns of a few output pixels are packed by vectors and multiplied by every
@@ -62,62 +65,30 @@ class FloatVectorIm2colPacker(WindowPacker):
         return self.b.pointer(self.columns, place, self.pixels * (count - 1) + 1, "rw")
 
 
-@dataclass(frozen=True, slots=True)
-class _FloatVectorGemm:
-    style: AccumulateStyle
-    tile: VectorTile
-    outputs: int
-    depth: int
-    weights: tir.Buffer
-    bias: tir.Buffer
-    activation: int
-
-    def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        tile = self.tile
-        lanes = min(self.tile.lanes, self.outputs)
-        size = tile.lanes * self.depth
-        with b.for_("group", self.bias.shape[0]) as group:
-            first = minimum(group * tile.lanes, self.outputs - lanes)
-            channel = b.let("channel", first)
-            operands = [
-                b.pointer(self.weights, group * size, size),
-                b.pointer(columns, 0, tile.pixels * self.depth),
-                b.pointer(self.bias, group * tile.lanes, tile.lanes),
-            ]
-            for pixel in range(tile.pixels):
-                place = (at + pixel) * self.outputs + channel
-                operands.append(b.pointer(b.y, place, lanes, "w"))
-            b.evaluate(
-                microkernels.microkernel_name(self.style, tile),
-                [*operands, self.activation, lanes, self.depth],
-            )
-
-
 def _plan_gemm(
     op: OpCall, b: Kernel, style: AccumulateStyle, tile: VectorTile
-) -> _FloatVectorGemm:
+) -> BlockGemm:
     flat = np.asarray(weights_of(op)).reshape(op.input(1).shape[0], -1)
-    outputs, depth = flat.shape
-    last = max(outputs - tile.lanes, 0)
-    starts = [min(start, last) for start in range(0, outputs, tile.lanes)]
-    weights = _packed(flat.T, starts, tile.lanes)
-    bias = _packed(bias_of(op, "float32"), starts, tile.lanes)
-    return _FloatVectorGemm(
-        style,
-        tile,
-        outputs,
-        depth,
-        b.constant("weights", weights, FLOAT32),
-        b.constant("bias", bias, FLOAT32),
-        accumulate_f32.ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
+    contract = tile.contract
+    blocks = ChannelBlocks(len(flat), contract.channels)
+    weights = b.constant(
+        "weights",
+        contract.layout.pack(blocks.rows(flat)).reshape(blocks.count, -1),
+        FLOAT32,
     )
-
-
-def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
-    """Pack [..., channel] as [group, ..., lane], zero-padded."""
-    missing = max(lanes - values.shape[-1], 0)
-    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
-    return np.stack([padded[..., start : start + lanes] for start in starts])
+    bias = b.constant(
+        "bias", blocks.rows(bias_of(op, "float32")).reshape(blocks.count, -1), FLOAT32
+    )
+    activation = op.attributes(ActivationAttrs).activation
+    return BlockGemm(
+        contract,
+        lambda taps: microkernels.microkernel_name(style, tile),
+        len(flat),
+        weights,
+        [bias],
+        [accumulate_f32.ACTIVATION_CODES[activation], blocks.stored],
+        flat.shape[1],
+    )
 
 
 def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[VectorTile]:
@@ -146,17 +117,16 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[VectorTile]:
 def _build(style: AccumulateStyle, op: OpCall, tile: VectorTile, b: Kernel) -> None:
     window = kernel_window(op)
     gemm = _plan_gemm(op, b, style, tile)
-    pixels = op.output.elements // gemm.outputs
-    block = gemm.tile.pixels
-    with b.for_("block", divide_up(pixels, block)) as index:
-        at = b.let("at", minimum(index * block, pixels - block))
-        if window.pointwise and block == 1:
-            x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))
-            gemm.emit(b, x, at)
+    pixels = op.output.elements // gemm.blocks.channels
+    size = tile.pixels * gemm.taps
+    with pixel_blocks(b, pixels, tile.pixels) as at:
+        outputs = [at + pixel for pixel in range(tile.pixels)]
+        if window.pointwise and tile.pixels == 1:
+            gemm.emit(b, [b.pointer(b.input(0), at * gemm.taps, size)], outputs)
             return
-        columns = b.allocate("columns", FLOAT32, (gemm.depth, block))
+        columns = b.allocate("columns", FLOAT32, (gemm.taps, tile.pixels))
         FloatVectorIm2colPacker(b, window, b.input(0), columns).pack(op, at)
-        gemm.emit(b, columns, at)
+        gemm.emit(b, [b.pointer(columns, 0, size)], outputs)
 
 
 SCHEDULES = tuple(

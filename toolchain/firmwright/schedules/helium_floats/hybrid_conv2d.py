@@ -1,6 +1,7 @@
 """Hybrid conv2d and fully_connected on Helium: quantize activations, then int8 GEMM."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from textwrap import indent
 
 import numpy as np
@@ -13,7 +14,11 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
-from firmwright.kernels.mve.dot_products import BYTES_PER_STEP, DotProductLoop
+from firmwright.kernels.elementwise import value_intrinsic
+from firmwright.kernels.isa import mve, mve_float
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
@@ -27,9 +32,17 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium import conv2d, dot_product_loop
-from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
-from firmwright.schedules.helium.vector_requantize import CHANNELS
+from firmwright.schedules.block_gemm import BlockGemm
+from firmwright.schedules.helium.dot_product_kernels import PAIR, DotProductKernel
+from firmwright.schedules.helium.pixel_pairs import (
+    ConvolutionInput,
+    convolve_two_pixels,
+)
+from firmwright.schedules.helium.vector_ending import (
+    VECTOR,
+    ParameterTable,
+    VectorEnding,
+)
 from firmwright.schedules.helium_floats import accumulate_f32
 
 _C = read_sections(__file__)
@@ -144,88 +157,69 @@ QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)
 
 # ---- the micro-kernel ----------------------------------------------------------------
 
-_LIMIT = indent(accumulate_f32.emit_scalar_activation("value"), " " * 8)
-
-_TEXT = """\
-const int32x4_t share = vmulq_n_s32(vldrwq_s32(totals), zero_point);
-const float32x4_t scales = vldrwq_f32(q);
-const float32x4_t bias = vldrwq_f32(q + 4);"""
-
-_ENDING = """\
-float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
-{y} = vaddq_f32(vmulq_n_f32({y}, scale), bias);"""
+_FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, VECTOR)
+_WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, VECTOR)
 
 
-def _text(loop: DotProductLoop) -> str:
-    lines = [dot_product_loop.frame(loop, dot_product_loop.PAIR), _TEXT]
-    for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
-        lines.append(_ENDING.format(v=vector, y=value))
-        lines.append(accumulate_f32.emit_vector_activation(value))
-        lines += accumulate_f32.store_assembly(value, target, 0)
-    return "\n".join(lines)
+def _converted(**x: ArithExpr) -> ArithExpr:
+    """Return the result of a sum of products with quantized activations."""
+    whole = x["sum"] - x["zero_point"] * x["total"]
+    value = whole.cast(FLOAT32) * x["factor"] * x["scale"] + x["bias"]
+    return accumulate_f32.activated(value, x["activation"])
 
 
-def _portable(loop: DotProductLoop) -> str:
-    frame = dot_product_loop.portable_frame(loop, dot_product_loop.PAIR)
-    return fill_text(_C["portable"], frame=frame, limit=_LIMIT)
+CONVERTED = value_intrinsic(
+    "mve_converted_f32",
+    (
+        *inputs(INT32, "sum", "total"),
+        *inputs(FLOAT32, "factor", "bias", "scale"),
+        *inputs(INT32, "zero_point", "activation"),
+    ),
+    _converted,
+    "Converts a sum to float, adds the bias and applies the activation.",
+)
 
 
-def _meaning(
-    w: Array,
-    x0: Array,
-    x1: Array,
-    totals: Array,
-    q: Array,
-    y0: Array,
-    y1: Array,
-    scale: float,
-    zero_point: int,
-    activation: int,
-    lanes: int,
-    taps: int,
-) -> tuple[Array, ...]:
-    weights = dot_product_loop.unpack_weights(w, CHANNELS, taps)
-    table = np.asarray(q, np.float32)
-    share = np.asarray(totals, np.int64) * zero_point
-    results = []
-    for x in (x0, x1):
-        products = weights * np.asarray(x, np.int64)[None, :taps]
-        sums = products.sum(axis=1) - share
-        value = sums.astype(np.float32) * table[:4] * scale + table[4:8]
-        results.append(accumulate_f32.apply_activation(value, activation)[:lanes])
-    return tuple(results)
+def _finish(vector: str, target: str, lanes: str) -> str:
+    k = VectorBuilder("converted")
+    factor, bias = k.variable("factor", _FLOATS), k.variable("bias", _FLOATS)
+    share = k(mve.vmulq_n_s32, k.variable("total", _WORDS), k.number("zero_point"))
+    whole = k.named(f"{vector}_sum", mve.vsubq_s32, k.variable(vector, _WORDS), share)
+    name = f"{vector}_value"
+    value = k.named(
+        name, mve_float.vmulq_f32, k(mve_float.vcvtq_f32_s32, whole), factor
+    )
+    scaled = k(mve_float.vmulq_n_f32, value, k.number("scale", FLOAT32))
+    k(mve_float.vaddq_f32, scaled, bias, into=value)
+    limit = accumulate_f32.emit_vector_activation(name)
+    stored = accumulate_f32.store_assembly(name, target, 0)
+    return "\n".join([vector_text(k.build_vectors()), limit, *stored])
 
 
-def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
-    steps, taps = loop.head + loop.tail, loop.least_taps
-    weights = steps * BYTES_PER_STEP * CHANNELS
-    return Intrinsic(
-        name,
-        (
-            *pointers(INT8, w=weights, x0=taps, x1=taps),
-            *pointers(INT32, totals=CHANNELS),
-            *pointers(FLOAT32, q=2 * CHANNELS),
-            *pointers(FLOAT32, "w", y0=1, y1=1),
+_KERNEL = DotProductKernel(
+    "mve_gemm_hybrid",
+    PAIR,
+    VectorEnding(
+        output=FLOAT32,
+        tables=(
+            ParameterTable("totals", INT32, ("total",)),
+            ParameterTable("q", FLOAT32, ("factor", "bias")),
+        ),
+        settings=(
             *inputs(FLOAT32, "scale"),
             *inputs(INT32, "zero_point"),
-            *immediates("activation", "lanes", "taps"),
+            *immediates("activation", "lanes"),
         ),
-        _meaning,
-        _portable(loop),
-        "Four channels of two pixels: products over a column, as floats.",
+        element=CONVERTED,
+        finish=_finish,
+        instructions=lambda given: (
+            6 + accumulate_f32.activation_instructions(given["activation"])
+        ),
         requires="mvefp",
-        text={"gnu": _text(loop)},
-        definitions=(KEEP_STORES,),
-        count=lambda args: (
-            dot_product_loop.instructions(loop, dot_product_loop.PAIR, args[-1])
-            + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))
-            + 8
-        ),
-    )
-
-
-INTRINSICS = (MIN_MAX, QUANTIZE)
-INTRINSIC_MAKERS = dot_product_loop.make_for_loops("mve_gemm_hybrid_{}", _scaled)
+    ),
+)
+INTRINSICS = (MIN_MAX, QUANTIZE, CONVERTED)
+INTRINSIC_MAKERS = _KERNEL.makers
 
 # ---- the schedule --------------------------------------------------------------------
 
@@ -238,7 +232,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         gemm = _gemm(op, b, activations, activations.scale.value, n * (height * width))
         window = window_of(op, weights_of(op).shape[1:3])
         source = ConvolutionInput(quantized, window, activations.zero_point)
-        conv2d.convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
+        convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
 
 
 def _matrix_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -251,52 +245,30 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     folded = None if is_whole(op) else weight_scale
     with quantized_rows(op, b, folded, QUANTIZE_PASSES) as (n, quantized, row):
         scale = row.scale.value
-        gemm = _gemm(op, b, row, scale * weight_scale if folded is None else scale, n)
-        gemm.emit(b, quantized, [n * 0, n * 0], [n * 0, n * 0])
+        if folded is None:
+            scale = scale * weight_scale
+        gemm = _gemm(op, b, row, scale, n)
+        column = b.pointer(quantized, n * 0, gemm.taps)
+        gemm.emit(b, [column, column], [n * 0, n * 0])
 
 
 def _gemm(
     op: OpCall, b: Kernel, activations: QuantizedRow, scale: ArithExpr, first: ArithExpr
 ) -> BlockGemm:
     """Return the products with the layer's weights; outputs begin at pixel `first`."""
-    channels = op.output.shape[-1]
-    flat = weights_of(op).reshape(channels, -1)
-    starts = conv2d.channel_block_starts(channels)
-    blocks = dot_product_loop.pack_weight_rows(flat, starts, CHANNELS)
-    packed = b.constant("weights", blocks, INT8)
-    sums = _by_block(flat.sum(axis=1, dtype=np.int64), starts)
-    totals = b.constant("totals", sums, INT32)
-    factors = b.constant("factors", _factors(op, starts), FLOAT32)
-    activation = op.attributes(ActivationAttrs).activation
-    code = accumulate_f32.ACTIVATION_CODES[activation]
-    lanes = min(channels, CHANNELS)
-    return BlockGemm(
-        "mve_gemm_hybrid",
-        packed,
-        [totals, factors],
-        channels,
-        flat.shape[1],
-        [scale, activations.zero_point, code, lanes],
-        first,
-    )
-
-
-def _factors(op: OpCall, starts: Sequence[int]) -> Array:
-    """Return [block, scale or bias, channel].
-
-    A common scale of all weights is part of the batch's scale.
-    """
+    flat = weights_of(op).reshape(op.output.shape[-1], -1)
+    blocks = _KERNEL.blocks(len(flat))
+    totals = blocks.table(flat.sum(axis=1, dtype=np.int64))
+    # A common scale of all weights is part of the batch's scale.
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
     if len(scales) <= 1:
-        scales = np.ones(op.output.shape[-1], np.float32)
-    bias = bias_of(op, "float32")
-    return np.stack([_by_block(scales, starts), _by_block(bias, starts)], axis=1)
-
-
-def _by_block(values: Array, starts: Sequence[int]) -> Array:
-    """Rearrange values by channel as [block, channel]; padding repeats the last one."""
-    index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), len(values) - 1)
-    return np.asarray(values[index])
+        scales = np.ones(len(flat), np.float32)
+    factors = blocks.table(scales, bias_of(op, "float32"))
+    activation = op.attributes(ActivationAttrs).activation
+    code = accumulate_f32.ACTIVATION_CODES[activation]
+    settings = [scale, activations.zero_point, code, blocks.stored]
+    tables = {"totals": totals, "factors": factors}
+    return replace(_KERNEL.gemm(b, flat, tables, settings), first=first)
 
 
 _FEATURES = frozenset({"mve", "mvefp"})

@@ -11,6 +11,12 @@ from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.assembly import string_lines
+from firmwright.kernels.contract import (
+    BiasAdder,
+    InterleavedChannels,
+    Requantizer,
+    TileContract,
+)
 from firmwright.kernels.statement import wrap_assembly
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
@@ -50,6 +56,16 @@ class VectorTile(ScheduleConfig):
     @property
     def lanes(self) -> int:
         return VECTOR_LANES * self.vectors
+
+    @property
+    def contract(self) -> TileContract:
+        return TileContract(
+            self.lanes,
+            self.pixels,
+            InterleavedChannels(FLOAT32, (self.lanes,)),
+            BiasAdder.EPILOGUE,
+            Requantizer.MICROKERNEL,
+        )
 
     def step(self, style: AccumulateStyle) -> list[str]:
         values = _VALUES[: self.pixels]
