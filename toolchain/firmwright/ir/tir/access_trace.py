@@ -194,7 +194,7 @@ class AccessTracer:
             below = self._names[id(node)] = frozenset(own).union(*nested)
         return below
 
-    def _max_events(self, node: Node, bounds: Bounds) -> int:
+    def _max_events(self, node: tir.Stmt, bounds: Bounds) -> int:
         match node:
             case tir.For(var, start, extent, body):
                 trips = bounds.tight_interval_of(extent)
@@ -202,12 +202,15 @@ class AccessTracer:
                     return EVENTS_MAX + 1
                 inner = bounds.with_loop(var, start, extent)
                 return trips[1] * self._max_events(body, inner)
-            case tir.Let(var, value, body):
-                inner = bounds.with_let(var, value)
-                return self._max_events(value, bounds) + self._max_events(body, inner)
-            case _:
-                parts = sum(self._max_events(part, bounds) for part in children(node))
-                return len(self._own_kinds(node)) + parts
+            case tir.Let(var, value):
+                bounds = bounds.with_let(var, value)
+        events = 0
+        if self._kinds_below(node):
+            for part in (node, *_own_expressions(node)):
+                events += len(self._own_kinds(part))
+        for stmt in child_statements(node):
+            events += self._max_events(stmt, bounds)
+        return events
 
     def _duration(self, node: tir.Stmt, bounds: Bounds) -> int:
         parts = child_statements(node) if self._kinds_below(node) else ()

@@ -28,7 +28,13 @@ from firmwright.ir.tir.compiled_patterns import (
 )
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
 from firmwright.ir.tir.intrinsic import CyclesOnCore, IntrinsicTable
-from firmwright.ir.tir.traversal import Node, child_statements, children, walk
+from firmwright.ir.tir.traversal import (
+    Node,
+    child_statements,
+    children,
+    statements,
+    walk,
+)
 
 Samples: TypeAlias = Array
 
@@ -44,6 +50,7 @@ _ARITHMETIC = {
     **dict.fromkeys(("div", "mod"), "divide"),
     **dict.fromkeys(("min", "max"), "clamp"),
 }
+_IMMEDIATES = (tir.IntImm, tir.FloatImm)
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
 """Number of values that a loop can keep in the registers of a core with sixteen."""
@@ -222,14 +229,15 @@ class _OperationCounter:
 
         The result is 0 for outer loops and assembly.
         """
+        for stmt in statements(loop.body):
+            if isinstance(stmt, tir.Evaluate | tir.While):
+                return 0
+            if isinstance(stmt, tir.For) and stays_loop(stmt):
+                return 0
         values: set[str] = set()
         places: dict[str, int] = {}
         for part in walk(loop.body):
             match part:
-                case tir.For() if stays_loop(part):
-                    return 0
-                case tir.Evaluate() | tir.While():
-                    return 0
                 case tir.Var(name=name) if name in self.data:
                     values.add(name)
                 case tir.BufferLoad(buffer=buffer) | tir.BufferStore(buffer=buffer):
@@ -257,7 +265,7 @@ class _OperationCounter:
 
     def count_expr(self, node: tir.Expr) -> None:
         """Charge an expression once; repeated subexpressions are the same object."""
-        if id(node) in self.visited:
+        if isinstance(node, _IMMEDIATES) or id(node) in self.visited:
             return
         self.visited.add(id(node))
         match node:
