@@ -3,8 +3,6 @@
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 """
 
-from collections.abc import Callable
-
 from firmwright.base.dtypes import INT64, UINT64
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.isa.instruction import (
@@ -24,6 +22,7 @@ from firmwright.kernels.isa.lanes import (
     wrap_difference,
     wrap_sum,
 )
+from firmwright.kernels.isa.operations import Part, product_of
 from firmwright.kernels.isa.thumb2_bits import THUMB2_BITS
 from firmwright.kernels.isa.words import (
     high_word,
@@ -35,7 +34,6 @@ from firmwright.kernels.isa.words import (
 DSP = InstructionSet("dsp", frozenset({"dsp"}), THUMB2_BITS)
 
 
-_Half = Callable[[ArithExpr], ArithExpr]
 _OF_HALVES = signature(Int, a=Word, b=Word)
 _WIDE = signature(Int, a=Int, b=Word)
 _WIDE_SUM = signature(Int, a=Int, b=Word, acc=Int)
@@ -137,16 +135,7 @@ def smlatb(a: Word, b: Word, acc: Int) -> Int:
     return wrap_sum(acc, high(a) * low(b))
 
 
-def _product(first: _Half, second: _Half) -> Semantics:
-    """Return the product of a half of each operand."""
-
-    def compute(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-        return first(a) * second(b)
-
-    return compute
-
-
-def _wide_product(half: _Half) -> Semantics:
+def _wide_product(half: Part) -> Semantics:
     """Return acc, if there is one, + (a * a half of b >> 16)."""
 
     def compute(a: ArithExpr, b: ArithExpr, *acc: ArithExpr) -> ArithExpr:
@@ -156,10 +145,10 @@ def _wide_product(half: _Half) -> Semantics:
     return compute
 
 
-smulbb = DSP.row("smulbb {d}, {a}, {b}", _OF_HALVES, _product(low, low))
-smulbt = DSP.row("smulbt {d}, {a}, {b}", _OF_HALVES, _product(low, high))
-smultb = DSP.row("smultb {d}, {a}, {b}", _OF_HALVES, _product(high, low))
-smultt = DSP.row("smultt {d}, {a}, {b}", _OF_HALVES, _product(high, high))
+smulbb = DSP.row("smulbb {d}, {a}, {b}", _OF_HALVES, product_of(low, low))
+smulbt = DSP.row("smulbt {d}, {a}, {b}", _OF_HALVES, product_of(low, high))
+smultb = DSP.row("smultb {d}, {a}, {b}", _OF_HALVES, product_of(high, low))
+smultt = DSP.row("smultt {d}, {a}, {b}", _OF_HALVES, product_of(high, high))
 smlawb = DSP.row("smlawb {d}, {a}, {b}, {acc}", _WIDE_SUM, _wide_product(low))
 smlawt = DSP.row("smlawt {d}, {a}, {b}, {acc}", _WIDE_SUM, _wide_product(high))
 smulwb = DSP.row("smulwb {d}, {a}, {b}", _WIDE, _wide_product(low))

@@ -4,8 +4,6 @@ Semantics: instruction descriptions of the Armv7-M architecture reference manual
 """
 
 import operator
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16, DType
@@ -14,6 +12,7 @@ from firmwright.kernels.isa.dsp import DSP
 from firmwright.kernels.isa.instruction import (
     BINARY_INT,
     BINARY_WORD,
+    UNARY_WORD,
     Immediate,
     Instr,
     InstructionSet,
@@ -31,17 +30,23 @@ from firmwright.kernels.isa.lanes import (
     unsigned_byte,
     wrap_sum,
 )
+from firmwright.kernels.isa.operations import (
+    Operation,
+    half_sum,
+    on_bytes,
+    on_halves,
+    on_unsigned_bytes,
+    on_unsigned_halves,
+    two_bytes,
+)
 from firmwright.kernels.isa.words import (
     add_halves,
-    join_bytes,
     saturate_to_bits,
     saturated_difference,
     saturated_sum,
     sign_extend,
-    signed_bytes,
     unsigned_bytes,
     unsigned_high,
-    unsigned_low,
     zero_extend,
 )
 
@@ -50,35 +55,6 @@ DSP_LANES = InstructionSet("dsp_lanes", frozenset({"dsp"}), DSP)
 LeftShift = Annotated[int, Immediate(range(1, 32))]
 SignedBits = Annotated[int, Immediate(range(1, 17))]
 UnsignedBits = Annotated[int, Immediate(range(16))]
-_Operation = Callable[[ArithExpr, ArithExpr], ArithExpr]
-
-
-def _signed_halves(word: ArithExpr) -> list[ArithExpr]:
-    return [low(word), high(word)]
-
-
-def _unsigned_halves(word: ArithExpr) -> list[ArithExpr]:
-    return [unsigned_low(word), unsigned_high(word)]
-
-
-def _on_parts(
-    split: Callable[[ArithExpr], list[ArithExpr]],
-    join: Callable[..., ArithExpr],
-    operation: _Operation,
-) -> Semantics:
-    """Return `operation` of the halves or bytes of two words."""
-
-    def compute(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-        pairs = zip(split(a), split(b), strict=True)
-        return join(*(operation(x, y) for x, y in pairs))
-
-    return compute
-
-
-_on_halves = partial(_on_parts, _signed_halves, join_halves)
-_on_unsigned_halves = partial(_on_parts, _unsigned_halves, join_halves)
-_on_bytes = partial(_on_parts, signed_bytes, join_bytes)
-_on_unsigned_bytes = partial(_on_parts, unsigned_bytes, join_bytes)
 
 
 # ---- Packing and extension -----------------------------------------------------------
@@ -96,16 +72,10 @@ def pkhtb(a: Word, b: Word) -> Word:
     return join_halves(unsigned_high(b), unsigned_high(a))
 
 
-@DSP_LANES.instruction("uxtb16 {d}, {a}")
-def uxtb16(a: Word) -> Word:
-    """Return bytes 0 and 2, zero-extended to halves."""
-    return join_halves(unsigned_byte(a, 0), unsigned_byte(a, 2))
-
-
-@DSP_LANES.instruction("uxtb16 {d}, {a}, ror #8")
-def uxtb16_ror8(a: Word) -> Word:
-    """Return bytes 1 and 3, zero-extended to halves."""
-    return join_halves(unsigned_byte(a, 1), unsigned_byte(a, 3))
+uxtb16 = DSP_LANES.row("uxtb16 {d}, {a}", UNARY_WORD, two_bytes(unsigned_byte, 0, 2))
+uxtb16_ror8 = DSP_LANES.row(
+    "uxtb16 {d}, {a}, ror #8", UNARY_WORD, two_bytes(unsigned_byte, 1, 3), "uxtb16_ror8"
+)
 
 
 @DSP_LANES.instruction("sxtab16 {d}, {a}, {b}")
@@ -153,35 +123,28 @@ def uxtah(a: Int, b: Word) -> Int:
 # ---- Sums and differences ------------------------------------------------------------
 
 
-def _half_sum(x: ArithExpr, y: ArithExpr) -> ArithExpr:
-    """Return half the sum, rounded down."""
-    return shift_right(x + y, 1)
-
-
-def _saturated(operation: _Operation, dtype: DType) -> _Operation:
+def _saturated(operation: Operation, dtype: DType) -> Operation:
     return lambda x, y: saturate(operation(x, y), dtype)
 
 
-sadd16 = DSP_LANES.row("sadd16 {d}, {a}, {b}", BINARY_WORD, _on_halves(operator.add))
-ssub16 = DSP_LANES.row("ssub16 {d}, {a}, {b}", BINARY_WORD, _on_halves(operator.sub))
-sadd8 = DSP_LANES.row("sadd8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(operator.add))
-ssub8 = DSP_LANES.row("ssub8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(operator.sub))
-shadd16 = DSP_LANES.row("shadd16 {d}, {a}, {b}", BINARY_WORD, _on_halves(_half_sum))
-shadd8 = DSP_LANES.row("shadd8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(_half_sum))
-uhadd8 = DSP_LANES.row(
-    "uhadd8 {d}, {a}, {b}", BINARY_WORD, _on_unsigned_bytes(_half_sum)
-)
+sadd16 = DSP_LANES.row("sadd16 {d}, {a}, {b}", BINARY_WORD, on_halves(operator.add))
+ssub16 = DSP_LANES.row("ssub16 {d}, {a}, {b}", BINARY_WORD, on_halves(operator.sub))
+sadd8 = DSP_LANES.row("sadd8 {d}, {a}, {b}", BINARY_WORD, on_bytes(operator.add))
+ssub8 = DSP_LANES.row("ssub8 {d}, {a}, {b}", BINARY_WORD, on_bytes(operator.sub))
+shadd16 = DSP_LANES.row("shadd16 {d}, {a}, {b}", BINARY_WORD, on_halves(half_sum))
+shadd8 = DSP_LANES.row("shadd8 {d}, {a}, {b}", BINARY_WORD, on_bytes(half_sum))
+uhadd8 = DSP_LANES.row("uhadd8 {d}, {a}, {b}", BINARY_WORD, on_unsigned_bytes(half_sum))
 qadd16 = DSP_LANES.row(
-    "qadd16 {d}, {a}, {b}", BINARY_WORD, _on_halves(_saturated(operator.add, INT16))
+    "qadd16 {d}, {a}, {b}", BINARY_WORD, on_halves(_saturated(operator.add, INT16))
 )
 qsub16 = DSP_LANES.row(
-    "qsub16 {d}, {a}, {b}", BINARY_WORD, _on_halves(_saturated(operator.sub, INT16))
+    "qsub16 {d}, {a}, {b}", BINARY_WORD, on_halves(_saturated(operator.sub, INT16))
 )
 qadd8 = DSP_LANES.row(
-    "qadd8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(_saturated(operator.add, INT8))
+    "qadd8 {d}, {a}, {b}", BINARY_WORD, on_bytes(_saturated(operator.add, INT8))
 )
 qsub8 = DSP_LANES.row(
-    "qsub8 {d}, {a}, {b}", BINARY_WORD, _on_bytes(_saturated(operator.sub, INT8))
+    "qsub8 {d}, {a}, {b}", BINARY_WORD, on_bytes(_saturated(operator.sub, INT8))
 )
 qadd = DSP_LANES.row("qadd {d}, {a}, {b}", BINARY_INT, saturated_sum)
 qsub = DSP_LANES.row("qsub {d}, {a}, {b}", BINARY_INT, saturated_difference)
@@ -223,13 +186,13 @@ def _extreme(name: str, difference: str, chosen: str, semantics: Semantics) -> I
     return DSP_LANES.row(asm, BINARY_WORD, semantics, name)
 
 
-smax8 = _extreme("smax8", "ssub8", "{a}, {b}", _on_bytes(maximum))
-smin8 = _extreme("smin8", "ssub8", "{b}, {a}", _on_bytes(minimum))
-umax8 = _extreme("umax8", "usub8", "{a}, {b}", _on_unsigned_bytes(maximum))
-umin8 = _extreme("umin8", "usub8", "{b}, {a}", _on_unsigned_bytes(minimum))
-smax16 = _extreme("smax16", "ssub16", "{a}, {b}", _on_halves(maximum))
-smin16 = _extreme("smin16", "ssub16", "{b}, {a}", _on_halves(minimum))
-umax16 = _extreme("umax16", "usub16", "{a}, {b}", _on_unsigned_halves(maximum))
+smax8 = _extreme("smax8", "ssub8", "{a}, {b}", on_bytes(maximum))
+smin8 = _extreme("smin8", "ssub8", "{b}, {a}", on_bytes(minimum))
+umax8 = _extreme("umax8", "usub8", "{a}, {b}", on_unsigned_bytes(maximum))
+umin8 = _extreme("umin8", "usub8", "{b}, {a}", on_unsigned_bytes(minimum))
+smax16 = _extreme("smax16", "ssub16", "{a}, {b}", on_halves(maximum))
+smin16 = _extreme("smin16", "ssub16", "{b}, {a}", on_halves(minimum))
+umax16 = _extreme("umax16", "usub16", "{a}, {b}", on_unsigned_halves(maximum))
 
 
 # ---- Saturation ----------------------------------------------------------------------

@@ -3,20 +3,24 @@
 Semantics: instruction descriptions of the Armv8-M architecture reference manual.
 """
 
+from collections.abc import Callable
 from functools import partial
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, UINT32
-from firmwright.ir.tir.builder import maximum, minimum
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.kernels.isa.instruction import (
     Bytes16,
     EvenInt,
     Halves8,
+    Instr,
     InstructionSet,
     Int,
     Ints4,
+    Lanes,
     Predicate4,
     Predicate8,
     Predicate16,
+    RegisterPlace,
     UnsignedHalves8,
     UnsignedInts4,
     Word,
@@ -69,28 +73,22 @@ def vmovltq_s16(a: Halves8) -> Ints4:
 #     VQMOVNT to d | sat a1| d.2   | sat a0| d.0   |
 
 
-@MVE_LANES.instruction("vqmovnb.s32 {d}, {a}", c="vqmovnbq_s32({d}, {a})")
-def vqmovnbq_s32(d: Halves8, a: Ints4) -> Halves8:
+def _narrow_bottom(d: Lanes, a: Lanes) -> Lanes:
     """Return d with a, saturated, in the lanes of even number."""
-    return interleave(saturate_cast_lanes(a, INT16), top(d))
+    return interleave(saturate_cast_lanes(a, d[0].expr.dtype), top(d))
 
 
-@MVE_LANES.instruction("vqmovnt.s32 {d}, {a}", c="vqmovntq_s32({d}, {a})")
-def vqmovntq_s32(d: Halves8, a: Ints4) -> Halves8:
+def _narrow_top(d: Lanes, a: Lanes) -> Lanes:
     """Return d with a, saturated, in the lanes of odd number."""
-    return interleave(bottom(d), saturate_cast_lanes(a, INT16))
+    return interleave(bottom(d), saturate_cast_lanes(a, d[0].expr.dtype))
 
 
-@MVE_LANES.instruction("vqmovnb.s16 {d}, {a}", c="vqmovnbq_s16({d}, {a})")
-def vqmovnbq_s16(d: Bytes16, a: Halves8) -> Bytes16:
-    """Return d with a, saturated, in the lanes of even number."""
-    return interleave(saturate_cast_lanes(a, INT8), top(d))
-
-
-@MVE_LANES.instruction("vqmovnt.s16 {d}, {a}", c="vqmovntq_s16({d}, {a})")
-def vqmovntq_s16(d: Bytes16, a: Halves8) -> Bytes16:
-    """Return d with a, saturated, in the lanes of odd number."""
-    return interleave(bottom(d), saturate_cast_lanes(a, INT8))
+_HALVES_OF_INTS = signature(Halves8, d=Halves8, a=Ints4)
+_BYTES_OF_HALVES = signature(Bytes16, d=Bytes16, a=Halves8)
+vqmovnbq_s32 = _row("vqmovnb.s32", "vqmovnbq_s32", _HALVES_OF_INTS, _narrow_bottom)
+vqmovntq_s32 = _row("vqmovnt.s32", "vqmovntq_s32", _HALVES_OF_INTS, _narrow_top)
+vqmovnbq_s16 = _row("vqmovnb.s16", "vqmovnbq_s16", _BYTES_OF_HALVES, _narrow_bottom)
+vqmovntq_s16 = _row("vqmovnt.s16", "vqmovntq_s16", _BYTES_OF_HALVES, _narrow_top)
 
 
 @MVE_LANES.instruction("vqmovnb.s32 {d}, {d}")
@@ -132,40 +130,39 @@ def narrow_halves_together(d: Halves8, a: Halves8) -> Halves8:
     return each(replace_low, raised, low)
 
 
-@MVE_LANES.instruction("", c="vreinterpretq_s16_s32({a})")
-def vreinterpretq_s16_s32(a: Ints4) -> Halves8:
-    """Return the bits of a as halves; no instruction, the register is the same."""
-    return split_words(a, INT16)
+def _reinterpret(
+    name: str, result: object, a: object, function: Callable[[Lanes, DType], Lanes]
+) -> Instr:
+    """Add another type of the same register; it is no instruction."""
+    operands = signature(result, a=a)
+    (place,) = (item.place for item in operands.results)
+    assert isinstance(place, RegisterPlace)
+    dtype = place.dtype
+
+    def semantics(a: Lanes) -> Lanes:
+        return function(a, dtype)
+
+    return MVE_LANES.row("", operands, semantics, name, f"{name}({{a}})")
 
 
-@MVE_LANES.instruction("", c="vreinterpretq_s8_s16({a})")
-def vreinterpretq_s8_s16(a: Halves8) -> Bytes16:
-    """Return the bits of a as bytes; no instruction, the register is the same."""
-    return split_words(a, INT8)
-
-
-@MVE_LANES.instruction("", c="vreinterpretq_u16_s16({a})")
-def vreinterpretq_u16_s16(a: Halves8) -> UnsignedHalves8:
-    """Return the bits of a as unsigned halves; the register is the same."""
-    return cast(a, UINT16)
-
-
-@MVE_LANES.instruction("", c="vreinterpretq_s16_u16({a})")
-def vreinterpretq_s16_u16(a: UnsignedHalves8) -> Halves8:
-    """Return the bits of a as signed halves; the register is the same."""
-    return cast(a, INT16)
-
-
-@MVE_LANES.instruction("", c="vreinterpretq_u32_s32({a})")
-def vreinterpretq_u32_s32(a: Ints4) -> UnsignedInts4:
-    """Return the bits of a as unsigned words; the register is the same."""
-    return cast(a, UINT32)
-
-
-@MVE_LANES.instruction("", c="vreinterpretq_s32_u32({a})")
-def vreinterpretq_s32_u32(a: UnsignedInts4) -> Ints4:
-    """Return the bits of a as signed words; the register is the same."""
-    return cast(a, INT32)
+vreinterpretq_s16_s32 = _reinterpret(
+    "vreinterpretq_s16_s32", Halves8, Ints4, split_words
+)
+vreinterpretq_s8_s16 = _reinterpret(
+    "vreinterpretq_s8_s16", Bytes16, Halves8, split_words
+)
+vreinterpretq_u16_s16 = _reinterpret(
+    "vreinterpretq_u16_s16", UnsignedHalves8, Halves8, cast
+)
+vreinterpretq_s16_u16 = _reinterpret(
+    "vreinterpretq_s16_u16", Halves8, UnsignedHalves8, cast
+)
+vreinterpretq_u32_s32 = _reinterpret(
+    "vreinterpretq_u32_s32", UnsignedInts4, Ints4, cast
+)
+vreinterpretq_s32_u32 = _reinterpret(
+    "vreinterpretq_s32_u32", Ints4, UnsignedInts4, cast
+)
 
 
 # ---- limits --------------------------------------------------------------------------
@@ -182,45 +179,31 @@ vmaxq_u32 = _row(
 vminq_s8 = _row("vmin.s8", "vminq_s8", BINARY_BYTES, lanewise(minimum))
 vminq_s16 = _row("vmin.s16", "vminq_s16", BINARY_HALVES, lanewise(minimum))
 vminq_s32 = _row("vmin.s32", "vminq_s32", BINARY_INTS, lanewise(minimum))
-
-
-@MVE_LANES.instruction("vmaxv.s32 {d}, {a}", c="vmaxvq_s32({d}, {a})")
-def vmaxvq_s32(d: Int, a: Ints4) -> Int:
-    """Return the largest of d and the lanes of a."""
-    return largest(d, a)
-
-
-@MVE_LANES.instruction("vmaxv.u32 {d}, {a}", c="vmaxvq_u32({d}, {a})")
-def vmaxvq_u32(d: Word, a: UnsignedInts4) -> Word:
-    """Return the largest of d and the lanes of a."""
-    return largest(d, a)
-
+vmaxvq_s32 = _row("vmaxv.s32", "vmaxvq_s32", signature(Int, d=Int, a=Ints4), largest)
+vmaxvq_u32 = _row(
+    "vmaxv.u32", "vmaxvq_u32", signature(Word, d=Word, a=UnsignedInts4), largest
+)
 
 # ---- sums over lanes -----------------------------------------------------------------
 
 
-@MVE_LANES.instruction("vmladav.s8 {d}, {a}, {b}", c="vmladavq_s8({a}, {b})")
-def vmladavq_s8(a: Bytes16, b: Bytes16) -> EvenInt:
-    """Return the sum of the products of lanes."""
+def _sum_of_products(a: Lanes, b: Lanes) -> ArithExpr:
     return sum_lanes(constant(0, INT32), products(a, b, INT32))
 
 
-@MVE_LANES.instruction("vmladava.s8 {d}, {a}, {b}", c="vmladavaq_s8({d}, {a}, {b})")
-def vmladavaq_s8(d: EvenInt, a: Bytes16, b: Bytes16) -> EvenInt:
+def _add_products(d: ArithExpr, a: Lanes, b: Lanes) -> ArithExpr:
     """Return d plus the products of lanes modulo 2^32."""
     return sum_lanes(d, products(a, b, INT32))
 
 
-@MVE_LANES.instruction("vmladav.s16 {d}, {a}, {b}", c="vmladavq_s16({a}, {b})")
-def vmladavq_s16(a: Halves8, b: Halves8) -> EvenInt:
-    """Return the sum of the products of lanes modulo 2^32."""
-    return sum_lanes(constant(0, INT32), products(a, b, INT32))
-
-
-@MVE_LANES.instruction("vmladava.s16 {d}, {a}, {b}", c="vmladavaq_s16({d}, {a}, {b})")
-def vmladavaq_s16(d: EvenInt, a: Halves8, b: Halves8) -> EvenInt:
-    """Return d plus the products of lanes modulo 2^32."""
-    return sum_lanes(d, products(a, b, INT32))
+_OF_BYTES = signature(EvenInt, a=Bytes16, b=Bytes16)
+_AND_BYTES = signature(EvenInt, d=EvenInt, a=Bytes16, b=Bytes16)
+_OF_HALVES = signature(EvenInt, a=Halves8, b=Halves8)
+_AND_HALVES = signature(EvenInt, d=EvenInt, a=Halves8, b=Halves8)
+vmladavq_s8 = _row("vmladav.s8", "vmladavq_s8", _OF_BYTES, _sum_of_products)
+vmladavaq_s8 = _row("vmladava.s8", "vmladavaq_s8", _AND_BYTES, _add_products)
+vmladavq_s16 = _row("vmladav.s16", "vmladavq_s16", _OF_HALVES, _sum_of_products)
+vmladavaq_s16 = _row("vmladava.s16", "vmladavaq_s16", _AND_HALVES, _add_products)
 
 
 @MVE_LANES.instruction("vaddva.s8 {d}, {a}", c="vaddvaq_s8({d}, {a})")

@@ -5,6 +5,8 @@ arithmetic for INT32, and a byte of memory is extended as its type says.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from firmwright.base.dtypes import (
     INT8,
@@ -31,6 +33,10 @@ from firmwright.kernels.isa.instruction import (
 from firmwright.kernels.isa.lanes import (
     bit_or,
     constant,
+    high,
+    join_halves,
+    low,
+    shift_right,
     wrap_difference,
     wrap_sum,
 )
@@ -40,14 +46,24 @@ from firmwright.kernels.isa.words import (
     bit_xor,
     divide,
     high_word,
+    join_bytes,
     join_words,
     low_five_bits,
     low_word,
     shift_by_register,
     sign_extend,
+    signed_bytes,
+    unsigned_bytes,
+    unsigned_high,
     unsigned_immediate,
+    unsigned_low,
     zero_extend,
 )
+
+Operation: TypeAlias = Callable[[ArithExpr, ArithExpr], ArithExpr]
+Part: TypeAlias = Callable[[ArithExpr], ArithExpr]
+"""A half of a word as a number."""
+
 
 # ---- Loads and stores ----------------------------------------------------------------
 
@@ -285,6 +301,62 @@ def shifted(
         return function(a, shift(b, n))
 
     return compute
+
+
+# ---- Halves and bytes of words -------------------------------------------------------
+
+
+def product_of(first: Part, second: Part) -> Semantics:
+    """Return the product of a half of each operand."""
+
+    def compute(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        return first(a) * second(b)
+
+    return compute
+
+
+def two_bytes(
+    part: Callable[[ArithExpr, int], ArithExpr], lower: int, upper: int
+) -> Semantics:
+    """Return two bytes, the first is 0, extended to halves."""
+
+    def compute(a: ArithExpr) -> ArithExpr:
+        return join_halves(part(a, lower), part(a, upper))
+
+    return compute
+
+
+def _on_parts(
+    split: Callable[[ArithExpr], list[ArithExpr]],
+    join: Callable[..., ArithExpr],
+    operation: Operation,
+) -> Semantics:
+    """Return `operation` of the halves or bytes of two words."""
+
+    def compute(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        pairs = zip(split(a), split(b), strict=True)
+        return join(*(operation(x, y) for x, y in pairs))
+
+    return compute
+
+
+def _signed_halves(word: ArithExpr) -> list[ArithExpr]:
+    return [low(word), high(word)]
+
+
+def _unsigned_halves(word: ArithExpr) -> list[ArithExpr]:
+    return [unsigned_low(word), unsigned_high(word)]
+
+
+on_halves = partial(_on_parts, _signed_halves, join_halves)
+on_unsigned_halves = partial(_on_parts, _unsigned_halves, join_halves)
+on_bytes = partial(_on_parts, signed_bytes, join_bytes)
+on_unsigned_bytes = partial(_on_parts, unsigned_bytes, join_bytes)
+
+
+def half_sum(x: ArithExpr, y: ArithExpr) -> ArithExpr:
+    """Return half the sum, rounded down."""
+    return shift_right(x + y, 1)
 
 
 # ---- Vectors -------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
     Int,
-    Lanes,
     Memory,
     Word,
     signature,
@@ -62,11 +61,11 @@ _load = partial(load_row, RV32)
 
 _OFFSETS = range(-2048, 2048)
 _FORM = AddressForm.PARENTHESES
-WordInMemory = Annotated[Lanes, Memory(UINT32, 1, _OFFSETS, form=_FORM)]
-HalfInMemory = Annotated[Lanes, Memory(INT16, 1, _OFFSETS, form=_FORM)]
-ByteInMemory = Annotated[Lanes, Memory(INT8, 1, _OFFSETS, form=_FORM)]
-UnsignedHalfInMemory = Annotated[Lanes, Memory(UINT16, 1, _OFFSETS, form=_FORM)]
-UnsignedByteInMemory = Annotated[Lanes, Memory(UINT8, 1, _OFFSETS, form=_FORM)]
+WordInMemory = Memory(UINT32, 1, _OFFSETS, form=_FORM)
+HalfInMemory = Memory(INT16, 1, _OFFSETS, form=_FORM)
+ByteInMemory = Memory(INT8, 1, _OFFSETS, form=_FORM)
+UnsignedHalfInMemory = Memory(UINT16, 1, _OFFSETS, form=_FORM)
+UnsignedByteInMemory = Memory(UINT8, 1, _OFFSETS, form=_FORM)
 
 Twelve = Annotated[int, Immediate(range(-2048, 2048))]
 Upper = Annotated[int, Immediate(range(1 << 20))]

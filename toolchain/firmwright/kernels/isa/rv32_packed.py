@@ -7,11 +7,23 @@ drafts encode in another way is left out (PKBB16, PKTT16).
 Semantics: RISC-V "P" Extension Proposal, version 0.9.11, detailed descriptions.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 from firmwright.base.dtypes import INT32, INT64
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
-from firmwright.kernels.isa.instruction import Immediate, InstructionSet, Int, Word
+from firmwright.kernels.isa.instruction import (
+    BINARY_WORD,
+    UNARY_WORD,
+    Immediate,
+    Instr,
+    InstructionSet,
+    Int,
+    Semantics,
+    Signature,
+    Word,
+    signature,
+)
 from firmwright.kernels.isa.lanes import (
     byte,
     high,
@@ -20,9 +32,9 @@ from firmwright.kernels.isa.lanes import (
     unsigned_byte,
     wrap_sum,
 )
+from firmwright.kernels.isa.operations import on_bytes, product_of, two_bytes
 from firmwright.kernels.isa.rv32 import RV32
 from firmwright.kernels.isa.words import (
-    join_bytes,
     saturate_to_bits,
     signed_bytes,
     unsigned_bytes,
@@ -38,6 +50,17 @@ Bits = Annotated[int, Immediate(range(32))]
 def _text(name: str, function: int, second: str = "{b}", minor: int = 0) -> str:
     """Return the text of an instruction of OP-P, by the fields of its encoding."""
     return f".insn r 0x77, {minor}, {function:#x}, {{d}}, {{a}}, {second} # {name}"
+
+
+def _row(
+    name: str, function: int, semantics: Semantics, operands: Signature, minor: int = 0
+) -> Instr:
+    return RV32_PACKED.row(
+        _text(name, function, minor=minor), operands, semantics, name
+    )
+
+
+_OF_HALVES = signature(Int, a=Word, b=Word)
 
 
 # ---- Products of bytes, added to a sum -----------------------------------------------
@@ -76,66 +99,32 @@ def kmada(d: Int, a: Word, b: Word) -> Int:
     return saturate_to_bits(total, 32, signed=True).cast(INT32)
 
 
-@RV32_PACKED.instruction(_text("smbb16", 0x04, minor=1))
-def smbb16(a: Word, b: Word) -> Int:
-    """Return the product of the low int16."""
-    return low(a) * low(b)
-
-
-@RV32_PACKED.instruction(_text("smbt16", 0x0C, minor=1))
-def smbt16(a: Word, b: Word) -> Int:
-    """Return the product of the low int16 of a and the high one of b."""
-    return low(a) * high(b)
-
-
-@RV32_PACKED.instruction(_text("smtt16", 0x14, minor=1))
-def smtt16(a: Word, b: Word) -> Int:
-    """Return the product of the high int16."""
-    return high(a) * high(b)
+smbb16 = _row("smbb16", 0x04, product_of(low, low), _OF_HALVES, minor=1)
+smbt16 = _row("smbt16", 0x0C, product_of(low, high), _OF_HALVES, minor=1)
+smtt16 = _row("smtt16", 0x14, product_of(high, high), _OF_HALVES, minor=1)
 
 
 # ---- Packing and extension -----------------------------------------------------------
 
 
-def _unpacking(name: str, code: int) -> str:
-    """Return the text of an operation whose second register field says which."""
-    return _text(name, 0x56, f"x{code}")
+def _unpack(
+    name: str,
+    code: int,
+    part: Callable[[ArithExpr, int], ArithExpr],
+    lower: int,
+    upper: int,
+) -> Instr:
+    """Add an operation whose second register field says which bytes it extends."""
+    text = _text(name, 0x56, f"x{code}")
+    return RV32_PACKED.row(text, UNARY_WORD, two_bytes(part, lower, upper), name)
 
 
-@RV32_PACKED.instruction(_unpacking("sunpkd810", 8))
-def sunpkd810(a: Word) -> Word:
-    """Return bytes 1 and 0, sign-extended to halves."""
-    return join_halves(byte(a, 0), byte(a, 1))
-
-
-@RV32_PACKED.instruction(_unpacking("sunpkd820", 9))
-def sunpkd820(a: Word) -> Word:
-    """Return bytes 2 and 0, sign-extended to halves."""
-    return join_halves(byte(a, 0), byte(a, 2))
-
-
-@RV32_PACKED.instruction(_unpacking("sunpkd831", 11))
-def sunpkd831(a: Word) -> Word:
-    """Return bytes 3 and 1, sign-extended to halves."""
-    return join_halves(byte(a, 1), byte(a, 3))
-
-
-@RV32_PACKED.instruction(_unpacking("sunpkd832", 19))
-def sunpkd832(a: Word) -> Word:
-    """Return bytes 3 and 2, sign-extended to halves."""
-    return join_halves(byte(a, 2), byte(a, 3))
-
-
-@RV32_PACKED.instruction(_unpacking("zunpkd820", 13))
-def zunpkd820(a: Word) -> Word:
-    """Return bytes 2 and 0, zero-extended to halves."""
-    return join_halves(unsigned_byte(a, 0), unsigned_byte(a, 2))
-
-
-@RV32_PACKED.instruction(_unpacking("zunpkd831", 15))
-def zunpkd831(a: Word) -> Word:
-    """Return bytes 3 and 1, zero-extended to halves."""
-    return join_halves(unsigned_byte(a, 1), unsigned_byte(a, 3))
+sunpkd810 = _unpack("sunpkd810", 8, byte, 0, 1)
+sunpkd820 = _unpack("sunpkd820", 9, byte, 0, 2)
+sunpkd831 = _unpack("sunpkd831", 11, byte, 1, 3)
+sunpkd832 = _unpack("sunpkd832", 19, byte, 2, 3)
+zunpkd820 = _unpack("zunpkd820", 13, unsigned_byte, 0, 2)
+zunpkd831 = _unpack("zunpkd831", 15, unsigned_byte, 1, 3)
 
 
 @RV32_PACKED.instruction(_text("pkbt16", 0x0F, minor=1))
@@ -153,20 +142,8 @@ def pktb16(a: Word, b: Word) -> Word:
 # ---- Extremes and limits -------------------------------------------------------------
 
 
-def _pairs_of_bytes(a: Word, b: Word) -> list[tuple[ArithExpr, ArithExpr]]:
-    return list(zip(signed_bytes(a), signed_bytes(b), strict=True))
-
-
-@RV32_PACKED.instruction(_text("smax8", 0x45))
-def smax8(a: Word, b: Word) -> Word:
-    """Return the greater of each pair of int8."""
-    return join_bytes(*(maximum(x, y) for x, y in _pairs_of_bytes(a, b)))
-
-
-@RV32_PACKED.instruction(_text("smin8", 0x44))
-def smin8(a: Word, b: Word) -> Word:
-    """Return the lesser of each pair of int8."""
-    return join_bytes(*(minimum(x, y) for x, y in _pairs_of_bytes(a, b)))
+smax8 = _row("smax8", 0x45, on_bytes(maximum), BINARY_WORD)
+smin8 = _row("smin8", 0x44, on_bytes(minimum), BINARY_WORD)
 
 
 @RV32_PACKED.instruction(_text("sclip32", 0x72, "x{bits}"))

@@ -14,7 +14,6 @@ from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
     Int,
-    Lanes,
     LowInt,
     LowWord,
     Memory,
@@ -64,23 +63,17 @@ _LOW = RegisterClass.LOW
 _INDEX = AddressForm.INDEX
 _MULTIPLE = AddressForm.MULTIPLE
 _NONE = range(1)
-WordInMemory = Annotated[Lanes, Memory(UINT32, 1, range(0, 128, 4), base=_LOW)]
-HalfInMemory = Annotated[Lanes, Memory(UINT16, 1, range(0, 64, 2), base=_LOW)]
-ByteInMemory = Annotated[Lanes, Memory(UINT8, 1, range(32), base=_LOW)]
-IndexedWord = Annotated[Lanes, Memory(UINT32, 1, _NONE, form=_INDEX, base=_LOW)]
-IndexedHalf = Annotated[Lanes, Memory(UINT16, 1, _NONE, form=_INDEX, base=_LOW)]
-IndexedByte = Annotated[Lanes, Memory(UINT8, 1, _NONE, form=_INDEX, base=_LOW)]
-IndexedSignedHalf = Annotated[Lanes, Memory(INT16, 1, _NONE, form=_INDEX, base=_LOW)]
-IndexedSignedByte = Annotated[Lanes, Memory(INT8, 1, _NONE, form=_INDEX, base=_LOW)]
-OneWord = Annotated[
-    Lanes, Memory(UINT32, 1, range(0), can_advance=True, form=_MULTIPLE, base=_LOW)
-]
-TwoWords = Annotated[
-    Lanes, Memory(UINT32, 2, range(0), can_advance=True, form=_MULTIPLE, base=_LOW)
-]
-FourWords = Annotated[
-    Lanes, Memory(UINT32, 4, range(0), can_advance=True, form=_MULTIPLE, base=_LOW)
-]
+WordInMemory = Memory(UINT32, 1, range(0, 128, 4), base=_LOW)
+HalfInMemory = Memory(UINT16, 1, range(0, 64, 2), base=_LOW)
+ByteInMemory = Memory(UINT8, 1, range(32), base=_LOW)
+IndexedWord = Memory(UINT32, 1, _NONE, form=_INDEX, base=_LOW)
+IndexedHalf = Memory(UINT16, 1, _NONE, form=_INDEX, base=_LOW)
+IndexedByte = Memory(UINT8, 1, _NONE, form=_INDEX, base=_LOW)
+IndexedSignedHalf = Memory(INT16, 1, _NONE, form=_INDEX, base=_LOW)
+IndexedSignedByte = Memory(INT8, 1, _NONE, form=_INDEX, base=_LOW)
+OneWord = Memory(UINT32, 1, range(0), can_advance=True, form=_MULTIPLE, base=_LOW)
+TwoWords = Memory(UINT32, 2, range(0), can_advance=True, form=_MULTIPLE, base=_LOW)
+FourWords = Memory(UINT32, 4, range(0), can_advance=True, form=_MULTIPLE, base=_LOW)
 
 Byte = Annotated[int, Immediate(range(256))]
 Small = Annotated[int, Immediate(range(8))]

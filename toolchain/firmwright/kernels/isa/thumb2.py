@@ -24,7 +24,6 @@ from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
     Int,
-    Lanes,
     Memory,
     Word,
     signature,
@@ -72,36 +71,22 @@ _ADVANCES = range(-255, 256)
 _PAIR_OFFSETS = range(-1020, 1021, 4)
 _SHIFTS = range(4)
 _NONE = range(1)
-WordInMemory = Annotated[Lanes, Memory(UINT32, 1, _OFFSETS, True, _ADVANCES)]
-WordsInMemory = Annotated[Lanes, Memory(UINT32, 2, _PAIR_OFFSETS, True, _PAIR_OFFSETS)]
-ByteInMemory = Annotated[Lanes, Memory(INT8, 1, _OFFSETS, True, _ADVANCES)]
-HalfInMemory = Annotated[Lanes, Memory(INT16, 1, _OFFSETS, True, _ADVANCES)]
-UnsignedByteInMemory = Annotated[Lanes, Memory(UINT8, 1, _OFFSETS, True, _ADVANCES)]
-UnsignedHalfInMemory = Annotated[Lanes, Memory(UINT16, 1, _OFFSETS, True, _ADVANCES)]
-IndexedWord = Annotated[
-    Lanes, Memory(UINT32, 1, _NONE, form=AddressForm.INDEX, shifts=_SHIFTS)
-]
-IndexedByte = Annotated[
-    Lanes, Memory(INT8, 1, _NONE, form=AddressForm.INDEX, shifts=_SHIFTS)
-]
-IndexedHalf = Annotated[
-    Lanes, Memory(INT16, 1, _NONE, form=AddressForm.INDEX, shifts=_SHIFTS)
-]
-IndexedUnsignedByte = Annotated[
-    Lanes, Memory(UINT8, 1, _NONE, form=AddressForm.INDEX, shifts=_SHIFTS)
-]
-IndexedUnsignedHalf = Annotated[
-    Lanes, Memory(UINT16, 1, _NONE, form=AddressForm.INDEX, shifts=_SHIFTS)
-]
-TwoWords = Annotated[
-    Lanes, Memory(UINT32, 2, _NONE, can_advance=True, form=AddressForm.MULTIPLE)
-]
-FourWords = Annotated[
-    Lanes, Memory(UINT32, 4, _NONE, can_advance=True, form=AddressForm.MULTIPLE)
-]
-EightWords = Annotated[
-    Lanes, Memory(UINT32, 8, _NONE, can_advance=True, form=AddressForm.MULTIPLE)
-]
+_INDEX = AddressForm.INDEX
+_MULTIPLE = AddressForm.MULTIPLE
+WordInMemory = Memory(UINT32, 1, _OFFSETS, True, _ADVANCES)
+WordsInMemory = Memory(UINT32, 2, _PAIR_OFFSETS, True, _PAIR_OFFSETS)
+ByteInMemory = Memory(INT8, 1, _OFFSETS, True, _ADVANCES)
+HalfInMemory = Memory(INT16, 1, _OFFSETS, True, _ADVANCES)
+UnsignedByteInMemory = Memory(UINT8, 1, _OFFSETS, True, _ADVANCES)
+UnsignedHalfInMemory = Memory(UINT16, 1, _OFFSETS, True, _ADVANCES)
+IndexedWord = Memory(UINT32, 1, _NONE, form=_INDEX, shifts=_SHIFTS)
+IndexedByte = Memory(INT8, 1, _NONE, form=_INDEX, shifts=_SHIFTS)
+IndexedHalf = Memory(INT16, 1, _NONE, form=_INDEX, shifts=_SHIFTS)
+IndexedUnsignedByte = Memory(UINT8, 1, _NONE, form=_INDEX, shifts=_SHIFTS)
+IndexedUnsignedHalf = Memory(UINT16, 1, _NONE, form=_INDEX, shifts=_SHIFTS)
+TwoWords = Memory(UINT32, 2, _NONE, can_advance=True, form=_MULTIPLE)
+FourWords = Memory(UINT32, 4, _NONE, can_advance=True, form=_MULTIPLE)
+EightWords = Memory(UINT32, 8, _NONE, can_advance=True, form=_MULTIPLE)
 
 
 def _modified_immediates() -> tuple[int, ...]:

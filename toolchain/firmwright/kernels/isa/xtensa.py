@@ -22,7 +22,6 @@ from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
     Int,
-    Lanes,
     Memory,
     Word,
     signature,
@@ -59,10 +58,10 @@ _store = partial(store_row, XTENSA)
 _load = partial(load_row, XTENSA)
 
 _FORM = AddressForm.COMMA
-WordInMemory = Annotated[Lanes, Memory(UINT32, 1, range(0, 1024, 4), form=_FORM)]
-HalfInMemory = Annotated[Lanes, Memory(INT16, 1, range(0, 512, 2), form=_FORM)]
-UnsignedHalfInMemory = Annotated[Lanes, Memory(UINT16, 1, range(0, 512, 2), form=_FORM)]
-ByteInMemory = Annotated[Lanes, Memory(UINT8, 1, range(256), form=_FORM)]
+WordInMemory = Memory(UINT32, 1, range(0, 1024, 4), form=_FORM)
+HalfInMemory = Memory(INT16, 1, range(0, 512, 2), form=_FORM)
+UnsignedHalfInMemory = Memory(UINT16, 1, range(0, 512, 2), form=_FORM)
+ByteInMemory = Memory(UINT8, 1, range(256), form=_FORM)
 
 Eight = Annotated[int, Immediate(range(-128, 128))]
 Twelve = Annotated[int, Immediate(range(-2048, 2048))]
