@@ -6,7 +6,12 @@ from functools import cached_property
 from typing import TypeGuard
 
 from firmwright.base.errors import InternalError
-from firmwright.kernels.isa.instruction import AddressForm, Memory, RegisterClass
+from firmwright.kernels.isa.instruction import (
+    AddressForm,
+    AddressText,
+    Memory,
+    RegisterClass,
+)
 from firmwright.kernels.program import (
     Address,
     Argument,
@@ -133,6 +138,12 @@ class AssemblyText:
         for place, given in zip(places, (*step.operands, *step.results), strict=True):
             memory = place.place if isinstance(place.place, Memory) else None
             words[place.name] = self._argument(given, memory)
+        for given in (*step.operands, *step.results):
+            memory = step.instr.memory
+            if isinstance(given, Address) and memory and memory.index:
+                base, index = self.name(given.pointer), words[memory.index]
+                lanes = AddressText(base, index=index, shift=memory.shifts[0])
+                words["address"] = lanes.text(memory.form)
         return step.instr.asm.format(**words)
 
     def _argument(self, given: Argument, memory: Memory | None) -> str:

@@ -256,14 +256,14 @@ def helium_program(loop: ElementLoop, *, is_tail: bool = False) -> VectorProgram
     given = [VirtualRegister(predicate, "inside")] * is_tail
 
     def load(address: Address, name: str) -> VirtualRegister:
-        access = _helium_access("vldr", "z", address.pointer, loop.lane, is_tail)
+        access = helium_access("vldr", "z", address.pointer, loop.lane, is_tail)
         row = MVE_MEMORY.rows[access]
         if name:
             return k.named(name, row, address, *given)
         return k(row, address, *given)
 
     result = loop.compute(k, loop.load(k, load, Index(0)))
-    row = MVE_MEMORY.rows[_helium_access("vstr", "p", loop.output, loop.lane, is_tail)]
+    row = MVE_MEMORY.rows[helium_access("vstr", "p", loop.output, loop.lane, is_tail)]
     k.store(row, loop.output[0], result, *given)
     return k.build_vectors()
 
@@ -290,7 +290,7 @@ def _helium_lanes(loop: ElementLoop) -> int:
     return 128 // loop.lane.bits
 
 
-def _helium_access(
+def helium_access(
     stem: str, mode: str, pointer: PointerOperand, lane: DType, is_tail: bool
 ) -> str:
     """Return the name of a load or store, predicated if `is_tail`."""

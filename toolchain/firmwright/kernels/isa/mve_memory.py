@@ -208,6 +208,7 @@ _STORES = (
 _GATHERS = (
     (_Access("vldrb", "u8", INT8, INT8), 0),
     (_Access("vldrb", "u16", UINT8, UINT16), 0),
+    (_Access("vldrb", "s16", INT8, INT16), 0),
     (_Access("vldrh", "u16", UINT16, UINT16), 1),
     (_Access("vldrh", "u32", UINT16, UINT32), 1),
     (_Access("vldrw", "u32", INT32, INT32), 2),

@@ -7,7 +7,6 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.rounding import divide_up
-from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import (
@@ -18,19 +17,17 @@ from firmwright.ir.tir.intrinsic import (
     immediates,
     pointers,
 )
-from firmwright.kernels.assembly import string_lines
 from firmwright.kernels.mve.dot_products import BYTES_PER_STEP
+from firmwright.kernels.mve.moves import COPY, FILL, GATHER, VectorMove
 from firmwright.kernels.mve.weight_layout import padded_taps
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.row_band import RowMoves
 
-VECTOR_BYTES = 16
+VECTOR_BYTES = COPY.lanes
 MAX_UNROLLED_VECTORS = 8
-GATHER_LANES = 8
-_LANES = {"copy": VECTOR_BYTES, "fill": VECTOR_BYTES, "gather": GATHER_LANES}
-_C = read_sections(__file__)
+GATHER_LANES = GATHER.lanes
 
 
 def copy_bytes(
@@ -105,33 +102,31 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
 
 
 def _move(
-    kind: str,
     name: str,
+    move: VectorMove,
     verb: str,
     vectors: int,
     sources: tuple[Operand, ...],
-    assignment: str,
+    element: str,
     meaning: Meaning,
+    before: str = "",
 ) -> Intrinsic:
-    """Return an intrinsic that stores `vectors` by the C `assignment` to y[i].
+    """Return an intrinsic that moves `vectors`; y[i] becomes the C `element`.
 
-    The assembly of all vectors but the last, which has `last` bytes, advances pointers.
+    The last vector has `last` bytes.
     """
-    count = _LANES[kind] * (vectors - 1)
-    lines = _C[f"{kind}_step"].split("\n")
-    steps = "\n".join(string_lines(lines * (vectors - 1)))
-    block = fill_text(_C[f"{kind}_block"], steps=steps)
+    count = move.lanes * (vectors - 1)
     end = f"{count} + last" if count else "last"
     return Intrinsic(
         f"mve_{name}_{vectors}",
         (*pointers(INT8, "w", y=count + 1), *sources, *immediates("last")),
         meaning,
-        f"for (int32_t i = 0; i < {end}; ++i) {{\n    {assignment};\n}}",
-        f"{verb} {end} bytes; last is 1 to {_LANES[kind]}.",
+        f"for (int32_t i = 0; i < {end}; ++i) {{\n    y[i] = {element};\n}}",
+        f"{verb} {end} bytes; last is 1 to {move.lanes}.",
         requires="mve",
-        text={"gnu": _C[kind].replace("$block\n", f"{block}\n" if count else "")},
+        text={"gnu": before + move.text(vectors)},
         definitions=(KEEP_STORES,),
-        instructions=len(lines) * vectors + (3 if kind == "fill" else 2),
+        instructions=len(move.program(1).body) * vectors + 2 + bool(before),
     )
 
 
@@ -139,11 +134,11 @@ def _copy(vectors: int) -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
     return _move(
         "copy",
-        "copy",
+        COPY,
         "Copies",
         vectors,
         pointers(INT8, x=count + 1),
-        "y[i] = x[i]",
+        "x[i]",
         lambda y, x, last: np.asarray(x)[: count + last],
     )
 
@@ -156,13 +151,14 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
         return zeros + np.asarray(value).astype(np.int8)
 
     return _move(
-        "fill",
         "fill" if kind == "imm" else "fill_by",
+        FILL,
         "Fills",
         vectors,
         (Operand("value", kind, INT32),),
-        "y[i] = (int8_t)value",
+        "(int8_t)value",
         meaning,
+        before="const int8x16_t filled = vdupq_n_s8((int8_t)value);\n",
     )
 
 
@@ -178,11 +174,11 @@ def _gather(vectors: int) -> Intrinsic:
     sources = (*pointers(INT8, x=1), *pointers(UINT16, offsets=count + GATHER_LANES))
     return _move(
         "gather",
-        "gather",
+        GATHER,
         "Collects",
         vectors,
         sources,
-        "y[i] = x[offsets[i]]",
+        "x[offsets[i]]",
         meaning,
     )
 
