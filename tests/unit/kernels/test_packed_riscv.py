@@ -168,3 +168,21 @@ def test_texts_assemble_to_the_encodings_of_the_proposal(tmp_path: Path) -> None
     ).stdout
     words = [int(text, 16) for text in re.findall(r"^ +\w+:\t(\w{8})", said, re.M)]
     assert dict(zip([row.name for row in RV32_PACKED], words, strict=True)) == ENCODINGS
+
+
+@pytest.mark.qemu("riscv32")
+@pytest.mark.parametrize("macro", ["", "__riscv_dsp", "FIRMWRIGHT_RISCV_P"])
+def test_a_macro_selects_the_assembly_of_a_model(
+    macro: str, fw, digits_path: Path, tmp_path: Path
+) -> None:
+    target = "riscv32 -march=rv32imacp"
+    done = fw("compile", digits_path, "--target", target, "-o", tmp_path)
+    assert done.status == 0
+    command = ["riscv64-unknown-elf-gcc", "-march=rv32imac", "-mabi=ilp32"]
+    command += ["-O2", "-ffreestanding", *[f"-D{macro}=1"] * bool(macro)]
+    command += ["-S", "-o", "-", "model/digits.c"]
+    text = subprocess.run(
+        command, cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    used = set(re.findall(r"# (smaqa|sclip32)$", text, re.M))
+    assert used == ({"smaqa", "sclip32"} if macro else set())
