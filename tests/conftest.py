@@ -2,8 +2,8 @@
 
 Rings: unit tests run everywhere; `host_c`, `qemu` and `board` need tools and skip with
 the reason where those are absent. With --require-tools (CI) a missing tool fails
-instead. Tests marked `models` skip where the models are absent, `deep` ones unless
---deep is given.
+instead. Tests marked `models` skip where the models are absent, `spike` ones without
+the simulator, `deep` ones unless --deep is given.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ QEMU_TOOLS = {
     "riscv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
     "xtensa": ("xtensa-lx106-elf-gcc", "qemu-system-xtensa"),
 }
+SPIKE_COMPILER, _ = QEMU_TOOLS["riscv32"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -124,6 +125,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a physical board; --board NAME runs it")
     if item.get_closest_marker("models") and not models_folder().is_dir():
         pytest.skip(no_models_reason())
+    if item.get_closest_marker("spike") and "FIRMWRIGHT_SPIKE" not in os.environ:
+        pytest.skip("needs an old Spike with packed SIMD; FIRMWRIGHT_SPIKE names it")
     missing = missing_tools(item)
     if missing:
         reason = f"needs {', '.join(missing)}, not found"
@@ -143,9 +146,8 @@ def missing_tools(item: pytest.Item) -> list[str]:
         missing.append("the Python package ziglang")
     if item.get_closest_marker("browser"):
         missing += missing_for_pages()
-    if item.get_closest_marker("spike"):
-        tools = QEMU_TOOLS["riscv32"][0], os.environ.get("FIRMWRIGHT_SPIKE", "spike")
-        missing += [tool for tool in tools if not shutil.which(tool)]
+    if item.get_closest_marker("spike") and not shutil.which(SPIKE_COMPILER):
+        missing.append(SPIKE_COMPILER)
     for marker in item.iter_markers("qemu"):
         for family in marker.args or ("arm",):
             missing += [tool for tool in QEMU_TOOLS[family] if not shutil.which(tool)]

@@ -200,7 +200,7 @@ LX106 = Machine(
 _PACKED_SET = ("-march=rv32imc_zicsr", "-mabi=ilp32")
 SPIKE = Machine(
     ("riscv64-unknown-elf-gcc", *_PACKED_SET, "-DUSES_HTIF", *_GCC_FLAGS),
-    (os.environ.get("FIRMWRIGHT_SPIKE", "spike"), "--isa=rv32imcp"),
+    (os.environ.get("FIRMWRIGHT_SPIKE", ""), "--isa=rv32imcp"),
     code=0x80000000,
     data=0x80400000,
     end=0x80800000,
