@@ -14,7 +14,9 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
+from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.interpreter import interpret
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule
 from firmwright.schedules.helium import pool2d
 from firmwright.schedules.pooling import exact_reciprocal
@@ -104,6 +106,49 @@ def test_reciprocals_are_exact_for_all_sums() -> None:
             found += 1
     assert found >= 150
     assert exact_reciprocal(1, 255, 16) is None
+
+
+def unsafe_distances(call: OpCall, vector: int) -> tuple[int, int]:
+    """Return the hull of the differences at which a byte is written before it is read.
+
+    `vector` channels are read, then written.
+    """
+    window = call.attributes(PoolAttrs)
+    _, height, width, channels = call.output.shape
+    rows, cols = call.input(0).shape[1:3]
+    last_write: list[int] = []
+    found: list[int] = []
+    for n, oy, ox in np.ndindex(*call.output.shape[:3]):
+        for first in range(0, channels, vector):
+            block = np.arange(first, min(first + vector, channels))
+            pixels = []
+            for ky, kx in np.ndindex(*window.size):
+                row = n * rows + oy * window.stride[0] + ky
+                pixels.append(row * cols + ox * window.stride[1] + kx)
+            read = np.add.outer(np.array(pixels) * channels, block).reshape(-1)
+            if last_write:
+                differences = np.subtract.outer(read, np.array(last_write))
+                found += [int(differences.min()), int(differences.max())]
+            pixel = (n * height + oy) * width + ox
+            last_write += (pixel * channels + block).tolist()
+    return min(found), max(found)
+
+
+@pytest.mark.parametrize("op", ["max_pool2d", "average_pool2d"])
+def test_output_never_overlaps_input_that_is_read_later(op: str) -> None:
+    schedules = {schedule.op: schedule for schedule in pool2d.SCHEDULES}
+    for seed in range(3):
+        call = pool(op, seed, INT8, (2, 3))
+        (config,) = schedules[op].configs(call)
+        kernel = Kernel("kernel", call)
+        schedules[op].build(call, config, kernel)
+        (constraint,) = find_offset_constraints(kernel.build(), "x", "y") or ()
+        for vector in (1, 8, 16):
+            low, high = unsafe_distances(call, vector)
+            assert constraint.lo < low
+            assert high < constraint.hi
+        low, high = unsafe_distances(call, 1)
+        assert constraint.lo == low - 1
 
 
 @pytest.mark.parametrize("channels", [4, 9, 16])

@@ -4,9 +4,24 @@ from typing import Literal
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
+from firmwright.kernels.isa import mve_float, mve_lanes
+from firmwright.kernels.isa.c_numbers import (
+    at_least,
+    difference,
+    either,
+    equal,
+    greater,
+    whole_float,
+    word,
+)
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.program import Address, VirtualRegister
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.libm_intrinsics import fused_multiply_add
 
 # `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the
@@ -24,6 +39,9 @@ PORTABLE_ACCUMULATE: dict[AccumulateStyle, str] = {
 }
 
 _C = read_sections(__file__)
+
+_LANES = 4
+_FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, _LANES)
 
 ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
 """Values of the immediate operand `activation`."""
@@ -61,8 +79,27 @@ def emit_scalar_activation(name: str) -> str:
     return fill_text(_C["scalar"], v=name)
 
 
+def activate_lanes(k: VectorBuilder, value: VirtualRegister) -> VirtualRegister:
+    """Apply the activation to a variable; the number `activation` is its code."""
+    code = k.number("activation")
+    is_pair = k(equal, code, ACTIVATION_CODES["relu_n1_to_1"])
+
+    def bound(of_pair: int, of_others: int) -> VirtualRegister:
+        numbers = k(whole_float, of_pair), k(whole_float, of_others)
+        return k(mve_float.vdupq_n_f32, k(either, is_pair, *numbers))
+
+    with k.when(k(greater, code, 0)):
+        k(mve_float.vmaxnmq_f32, value, bound(-1, 0), into=value)
+    with k.when(k(greater, code, 1)):
+        k(mve_float.vminnmq_f32, value, bound(1, 6), into=value)
+    return value
+
+
 def emit_vector_activation(name: str) -> str:
-    return fill_text(_C["vector"], v=name)
+    """Return C that applies the activation to the vector `name`."""
+    k = VectorBuilder("activation")
+    activate_lanes(k, k.variable(name, _FLOATS))
+    return vector_text(k.build_vectors())
 
 
 def activation_instructions(activation: int) -> int:
@@ -71,10 +108,22 @@ def activation_instructions(activation: int) -> int:
 
 def store_assembly(name: str, target: str, first: int) -> list[str]:
     """Return C that stores vector `name` at element `first`, bounded by `lanes`."""
-    place, rest, some = target, "lanes", ""
-    if first:
-        place = f"{target} + {first}"
-        rest = f"lanes - {first}"
-        some = f" if (lanes > {first})"
-    text = fill_text(_C["store"], v=name, y=place, end=first + 4, rest=rest, some=some)
-    return text.splitlines()
+    k = VectorBuilder("store")
+    value, lanes = k.variable(name, _FLOATS), k.number("lanes")
+    y = k.pointer(target, FLOAT32, "w")[first]
+    with k.when(k(at_least, lanes, first + _LANES)):
+        k.store(MVE_MEMORY.rows["vstrwq_f32"], y, value)
+    with k.otherwise():
+        if first:
+            with k.when(k(greater, lanes, first)):
+                _store_some(k, y, value, k(difference, lanes, first))
+        else:
+            _store_some(k, y, value, lanes)
+    return vector_text(k.build_vectors()).splitlines()
+
+
+def _store_some(
+    k: VectorBuilder, y: Address, value: VirtualRegister, count: VirtualRegister
+) -> None:
+    inside = k(mve_lanes.vctp32q, k(word, count))
+    k.store(MVE_MEMORY.rows["vstrwq_p_f32"], y, value, inside)

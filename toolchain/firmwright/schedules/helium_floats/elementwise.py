@@ -15,13 +15,7 @@ from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.elementwise import ElementLoop, element_intrinsics, helium_text
 from firmwright.kernels.isa import mve_float
-from firmwright.kernels.isa.c_numbers import (
-    either,
-    equal,
-    greater,
-    quotient,
-    whole_float,
-)
+from firmwright.kernels.isa.c_numbers import quotient, whole_float
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
@@ -30,6 +24,7 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACTIVATION_CODES,
+    activate_lanes,
     activated,
     activation_instructions,
 )
@@ -38,22 +33,6 @@ from firmwright.schedules.schedule_factories import for_inputs_of
 _A, _B, _X = (PointerOperand(name, FLOAT32) for name in "abx")
 _Y = PointerOperand("y", FLOAT32, "w")
 _NEEDED = frozenset({"mvefp"})
-
-
-def activate_lanes(k: VectorBuilder, value: VirtualRegister) -> VirtualRegister:
-    """Apply the activation to a variable; the number `activation` is its code."""
-    code = k.number("activation")
-    is_pair = k(equal, code, ACTIVATION_CODES["relu_n1_to_1"])
-
-    def bound(of_pair: int, of_others: int) -> VirtualRegister:
-        numbers = k(whole_float, of_pair), k(whole_float, of_others)
-        return k(mve_float.vdupq_n_f32, k(either, is_pair, *numbers))
-
-    with k.when(k(greater, code, 0)):
-        k(mve_float.vmaxnmq_f32, value, bound(-1, 0), into=value)
-    with k.when(k(greater, code, 1)):
-        k(mve_float.vminnmq_f32, value, bound(1, 6), into=value)
-    return value
 
 
 def activation_code(op: OpCall) -> int:

@@ -29,11 +29,11 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium_floats.accumulate_f32 import activated
-from firmwright.schedules.helium_floats.elementwise import (
+from firmwright.schedules.helium_floats.accumulate_f32 import (
     activate_lanes,
-    activation_code,
+    activated,
 )
+from firmwright.schedules.helium_floats.elementwise import activation_code
 from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 from firmwright.schedules.pooling import (
     build_pixels,
