@@ -7,7 +7,7 @@ line would be too long:
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import indent
 
@@ -188,12 +188,27 @@ class _Text:
             texts["address"] = self._take(step.results[0]).text
         if instr.c:
             return instr.c.format(**texts)
-        others = [name for name in texts if name != "d"]
-        places = {name: f"%q{number}" for number, name in enumerate(("d", *others))}
-        assembly = instr.asm.format(**places).replace("\n\t", "\\n\\t")
-        given = ", ".join(f'"w"({texts[name]})' for name in others)
-        inputs = f" : {given}" if given else ""
-        return f'__asm__("{assembly}" : "+w"({texts["d"]}){inputs})'
+        return self._statement(step, texts)
+
+    def _statement(self, step: Step, texts: Mapping[str, str]) -> str:
+        """Return inline assembly: its result is `d`, or a new variable."""
+        (result,) = step.results
+        assert isinstance(result, VirtualRegister)
+        places, inputs = {"d": "%q0"}, []
+        for operand in step.instr.operands:
+            if operand.name != "d":
+                assert isinstance(operand.place, RegisterPlace)
+                is_vector = operand.place.kind is RegisterClass.VECTOR
+                places[operand.name] = f"%{'q' * is_vector}{len(places)}"
+                constraint = "w" if is_vector else "r"
+                inputs.append(f'"{constraint}"({texts[operand.name]})')
+        assembly = step.instr.asm.format(**places).replace("\n\t", "\\n\\t")
+        given = f" : {', '.join(inputs)}" if inputs else ""
+        if "d" in texts:
+            return f'__asm__("{assembly}" : "+w"({texts["d"]}){given})'
+        self.names[result] = result.name
+        declared = f"{vector_c_type(step.instr, result.place)} {result.name};"
+        return f'{declared}\n__asm__("{assembly}"\n    : "=&w"({result.name}){given})'
 
     def _take(self, given: Argument) -> _Pending:
         """Return the text of an operand; an expression is then no longer pending."""

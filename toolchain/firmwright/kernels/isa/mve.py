@@ -132,6 +132,12 @@ def vidupq_u16(d1: EvenWord, step: Distance) -> tuple[UnsignedHalves8, EvenWord]
 # ---- lanes in core registers ---------------------------------------------------------
 
 
+@MVE.instruction("vmov {d}[2], {d}[0], {a}, {c}\n\tvmov {d}[3], {d}[1], {b}, {e}")
+def vmov_words(a: Int, b: Int, c: Int, e: Int) -> Ints4:
+    """Return a vector of four words."""
+    return a, b, c, e
+
+
 @MVE.instruction("vmov {d}[2], {d}[0], {a}, {b}")
 def vmov_lanes_2_0(d: Ints4, a: Int, b: Int) -> Ints4:
     """Return d with lane 0 = a and lane 2 = b."""

@@ -9,6 +9,14 @@ from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.kernels.isa.c_numbers import equal, word
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.isa.mve import vqaddq_n_s32
+from firmwright.kernels.isa.mve_lanes import vctp32q
+from firmwright.kernels.isa.mve_memory import MVE_MEMORY
+from firmwright.kernels.mve import depthwise_plane
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.vector_requantize import LaneRounding
@@ -106,28 +114,30 @@ def _portable(groups: int) -> str:
     return fill_text(_C["portable"], step=step, group=group, place=place)
 
 
-def _block(groups: int) -> str:
-    each = 4 // groups
-    lines = []
-    for group in range(groups):
-        step = ""
-        if group:
-            step = f" + {group} * group" if group > 1 else " + group"
-        values = f"vldrbq_gather_offset_s8(from{step}, taps)"
-        lines.append(f"const int8x16_t x{group} = {values};")
-        for k in range(each):
-            product = f"vmladavq_s8(x{group}, w{k})"
-            lines.append(f"const int32_t sum{group * each + k} = {product};")
-    return "\n".join(lines) + "\n" + _C["finish"]
-
-
 def _text(groups: int) -> str:
-    weights = []
-    for k in range(4 // groups):
-        offsets = f"vldrbq_u8(table + {16 * (k + 1)})"
-        weights.append(f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, {offsets});")
-    block = indent(_block(groups), " " * 12)
-    return fill_text(_C["text"], weights="\n".join(weights), block=block)
+    before = vector_text(depthwise_plane.load_weights(groups))
+    sums = vector_text(depthwise_plane.block_sums(groups))
+    scaled = vector_text(depthwise_plane.scale_by_numbers())
+    parts = [fill_text(_C["scaled"], scaled=indent(scaled, " " * 4)), _store()]
+    block = indent("\n".join([sums, *parts]), " " * 12)
+    return fill_text(_C["text"], weights=before, block=block)
+
+
+def _store() -> str:
+    """Return C that adds the zero point, clamps and stores the outputs of a block."""
+    k = VectorBuilder("store")
+    total, count = k.variable("sums", depthwise_plane.WORDS), k.number("lanes")
+    target = k.variable("target", RegisterPlace(RegisterClass.VECTOR, UINT32, 4))
+    to = k.pointer("to", INT8, "w")[0]
+    k(vqaddq_n_s32, total, k.number("zero_point"), into=total)
+    vector_requantize.limit_lanes(k, total, INT8)
+    with k.when(k(equal, count, depthwise_plane.SUMS)):
+        k.store(MVE_MEMORY.rows["vstrbq_scatter_offset_s32"], to, total, target)
+    with k.otherwise():
+        inside = k(vctp32q, k(word, count))
+        some = MVE_MEMORY.rows["vstrbq_scatter_offset_p_s32"]
+        k.store(some, to, total, target, inside)
+    return vector_text(k.build_vectors())
 
 
 def block_starts(count: int, block: int) -> Array:
@@ -188,6 +198,7 @@ def _window(groups: int) -> Intrinsic:
         doc="All outputs of one filter from its channel's plane.",
         requires="mve",
         text={"gnu": _text(groups)},
+        definitions=(KEEP_STORES,),
         count=lambda args: window_instructions(
             groups, LaneRounding(args[9]), *args[10:15]
         ),
