@@ -153,8 +153,15 @@ class Gemm(Generic[ColumnsT]):
                 if at_start:
                     self._start(b, group, sums, correct)
                 self.tile.multiply(b, group, columns, sums)
-                stored = _Stores(at, y or b.y, None if at_start else correct)
+                stored = _Stores(
+                    self._outputs(b, y or b.y, at), None if at_start else correct
+                )
                 self._store(b, group, sums, stored)
+
+    def _outputs(self, b: Kernel, y: tir.Buffer, at: ArithExpr | int) -> tir.Buffer:
+        """Return the outputs [pixel, channel] of a block."""
+        shape, first = (self.pixels, self.order.channels), at * self.strides[0]
+        return b.view("out", y, first, shape, strides=self.strides, access="w")
 
     def _operands(self, groups: ChannelGroups, index: ArithExpr) -> GroupOperands:
         rows = len(self.order.rows)
@@ -212,23 +219,18 @@ class Gemm(Generic[ColumnsT]):
         index = group.first + row
         channel = b.let("channel", self.order.channel(b, index))
         finish = bind(index, place)
-        of_pixel, of_channel = self.strides
-        first = stored.at * of_pixel + channel * of_channel
-        shape, strides = (self.pixels,), (of_pixel,)
-        y = b.view("out", stored.y, first, shape, strides=strides, access="w")
         for form in by_arithmetic(b, finish):
             for pixel in range(self.pixels):
                 total = b.load(sums, [row * self.pixels + pixel])
                 if stored.correct is not None:
                     total = stored.correct(total, place, pixel)
-                b.store(y, [pixel], form(total))
+                b.store(stored.y, [pixel, channel], form(total))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stores:
     """Where the outputs of a block go, and how sums are corrected before."""
 
-    at: ArithExpr | int
     y: tir.Buffer
     correct: Correction | None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
+from firmwright.ir.tir.builder import ArithExpr, logical_and, maximum, minimum
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import ScheduleConfig
@@ -118,23 +118,23 @@ def window_rows(
             yield x, top * pitch, window.dilation[0] * pitch, row
 
 
-def note_moved_block(b: Kernel, pixels: int, block: int) -> None:
-    """Explain in the C why the last block of pixels overlaps its predecessor."""
-    b.note(
-        f"{pixels} pixels are no multiple of {block}: the last block computes some of "
-        "them again"
-    )
-
-
 @contextmanager
-def pixel_blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
+def pixel_blocks(
+    b: Kernel, pixels: int, block: int, *, backward: bool = False
+) -> Iterator[ArithExpr]:
     """Loop over pixel blocks and yield the first pixel of each.
 
-    The last block ends at the last pixel.
+    The last block overlaps its predecessor if the pixels do not divide evenly. Backward
+    order begins with the last pixels, for an output placed above the input that it
+    overwrites.
     """
     with b.for_("block", divide_up(pixels, block)) as index:
-        start = index * block
+        last = pixels - block
+        start = last - index * block if backward else index * block
         if pixels % block:
-            note_moved_block(b, pixels, block)
-            start = minimum(start, pixels - block)
+            b.note(
+                f"{pixels} pixels are no multiple of {block}: the last block computes "
+                "some of them again"
+            )
+            start = maximum(start, 0) if backward else minimum(start, last)
         yield b.let("at", start)

@@ -1,6 +1,7 @@
 """conv2d and fully_connected on the DSP extension: im2col and register-blocked GEMM."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -10,7 +11,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import fully_connected
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
@@ -36,14 +37,12 @@ from firmwright.schedules.cortex_m_dsp.microkernels import (
     default_unroll,
 )
 from firmwright.schedules.gemm import Gemm
-from firmwright.schedules.row_band import note_moved_block
+from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A block of output pixels is packed as columns (im2col.py); the GEMM kernel then
 # multiplies each channel block by all of them with SMLAD. The input's zero point is
-# folded into the bias, which is exact because padding holds the zero point. The last
-# block overlaps its predecessor if the pixels do not divide evenly. Backward order
-# computes blocks from the end, for an output placed above the input that it overwrites.
+# folded into the bias, which is exact because padding holds the zero point.
 #
 # With `code=shared`, for the goal `size`, layers of many shapes have the same code: no
 # number that simplification would use (a stride of 1, one tap) is a literal;
@@ -198,15 +197,10 @@ def convolve_in_blocks(
             first_column = group * block
             at = b.let("at", row * out_width + first_column)
         else:
-            index = enter(b.for_("pixel_block", divide_up(pixels, block)))
-            last = pixels - block
-            start = last - index * block if backward else index * block
+            blocks = pixel_blocks(b, pixels, block, backward=backward)
             if source.is_shared:
-                start = minimum(start + b.variable("zero", 0, UINT8), last)
-            elif pixels % block:
-                note_moved_block(b, pixels, block)
-                start = maximum(start, 0) if backward else minimum(start, last)
-            at = b.let("at", start)
+                blocks = _shared_blocks(b, pixels, block)
+            at = enter(blocks)
         words = layout.words + source.has_shares
         columns = b.allocate("columns", UINT32, (words, block), 8)
         point = source.zero_point
@@ -223,6 +217,14 @@ def convolve_in_blocks(
                 origin = _position(b, window, row, column, shape, source.is_shared)
                 packer.pixel(origin, p)
         gemm.emit(b, columns, at + first)
+
+
+@contextmanager
+def _shared_blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
+    """Loop over pixel blocks by the same code for all numbers of pixels."""
+    with b.for_("block", divide_up(pixels, block)) as index:
+        start = index * block + b.variable("zero", 0, UINT8)
+        yield b.let("at", minimum(start, pixels - block))
 
 
 def _position(

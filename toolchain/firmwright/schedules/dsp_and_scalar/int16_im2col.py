@@ -23,7 +23,7 @@ from firmwright.schedules.int16_accumulation import (
     longest_dividing_chunk,
     plan_int16_accumulation,
 )
-from firmwright.schedules.row_band import PixelBlock
+from firmwright.schedules.row_band import PixelBlock, pixel_blocks
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The windows of two output pixels are packed as int16 columns, zero-padded outside the
@@ -268,8 +268,7 @@ def _build(
             for pixel in range(count):
                 for tap in range(taps, padded):
                     b.store(columns, [pixel, tap], 0)
-        index = enter(b.for_("block", divide_up(pixels, count)))
-        at = b.let("at", minimum(index * count, pixels - count))
+        at = enter(pixel_blocks(b, pixels, count))
         if columns is None:
             x = gemm.columns(b, b.input(0), at * taps)
         else:
