@@ -15,19 +15,15 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import Objective
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
-from firmwright.lower.kernel_memo import KernelMemo, KernelRequest
+from firmwright.lower.kernel_memo import BuiltKernel, KernelMemo, KernelRequest
 from firmwright.lower.lowered_call import LoweredCall
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import (
-    NO_CONFIG,
-    LoweringCandidate,
-    Schedule,
-    ScheduleConfig,
-)
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import parse_target, target_features
 
 
@@ -128,14 +124,14 @@ class CountingMemo(KernelMemo):
 
     added = 0
 
-    def add(self, request: KernelRequest, candidate: LoweringCandidate) -> None:
+    def add(self, request: KernelRequest, kernel: BuiltKernel) -> None:
         object.__setattr__(self, "added", self.added + 1)
-        super().add(request, candidate)
+        super().add(request, kernel)
 
 
 def _lowering_with(module: IRModule, kernels: KernelMemo) -> Lowering:
     lowering = Lowering(module, op_table(), SCHEDULES, INTRINSICS, target_features)
-    return replace(lowering, kernels=kernels)
+    return replace(lowering, kernels=kernels, weights=cost_weights_for)
 
 
 def test_lowerings_with_one_memo_build_a_kernel_once(digits: IRModule) -> None:
@@ -148,10 +144,21 @@ def test_lowerings_with_one_memo_build_a_kernel_once(digits: IRModule) -> None:
     for one, other in zip(once, again, strict=True):
         names = {id(item.function) for item in other.candidates}
         assert names >= {id(item.function) for item in one.candidates}
-    other_core = {"cpu": parse_target("cortex-m -mcpu=cortex-m3")}
+
+
+def test_a_core_with_the_same_features_has_the_same_kernels_at_another_cost(
+    digits: IRModule,
+) -> None:
+    kernels = CountingMemo()
+    once = _lowering_with(digits, kernels).calls()
     before = kernels.added
-    _lowering_with(replace(digits, targets=other_core), kernels).calls()
-    assert kernels.added > before
+    other_core = {"cpu": parse_target("cortex-m -mcpu=cortex-m7")}
+    costs = dict[int, int]()
+    for lowered in _lowering_with(replace(digits, targets=other_core), kernels).calls():
+        for item in lowered.candidates:
+            costs[id(item.function)] = item.time
+    assert kernels.added == before
+    assert any(costs[id(i.function)] != i.time for one in once for i in one.candidates)
 
 
 def test_kernels_of_other_weights_are_not_taken_from_the_memo(

@@ -21,9 +21,8 @@ from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.memory_effects import scratch_bytes
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
-from firmwright.lower.kernel_memo import KernelMemo, KernelRequest
+from firmwright.lower.kernel_memo import BuiltKernel, KernelMemo, KernelRequest
 from firmwright.lower.kernel_texts import format_schedule, format_shapes, words_of
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.lowered_call import LoweredCall
@@ -281,7 +280,7 @@ class Lowering:
         """Return the kernel of the operator's definition, which suits every target."""
         lower = self.ops[call.op].lower
 
-        def build(kernel: Kernel) -> LoweringCandidate:
+        def build(kernel: Kernel) -> BuiltKernel:
             lower(kernel.call, kernel)
             return self._finish(kernel, call, whole)
 
@@ -294,7 +293,7 @@ class Lowering:
         whole: Call,
         method: Callable[..., None],
         config: ScheduleConfig,
-        build: Callable[[Kernel], LoweringCandidate],
+        build: Callable[[Kernel], BuiltKernel],
     ) -> LoweringCandidate:
         """Return the kernel that `build` writes, or an equal one made earlier."""
         op_call = make_op_call(call, self.module)
@@ -303,16 +302,15 @@ class Lowering:
             span=call.span,
             call=op_call,
             whole_outputs=tuple(value.type for value in whole.outputs),
-            target=self._target(call),
             target_name=self._target_name(call),
             method=method,
             config=config,
         )
-        candidate = self.kernels.find(request)
-        if candidate is None:
-            candidate = build(Kernel(name, op_call, call.span))
-            self.kernels.add(request, candidate)
-        return with_stall_cycles(candidate, call, self.module)
+        kernel = self.kernels.find(request)
+        if kernel is None:
+            kernel = build(Kernel(name, op_call, call.span))
+            self.kernels.add(request, kernel)
+        return self._priced(kernel, call)
 
     def _tuned(self, call: Call) -> LayerMeasurements:
         """Return the measurements of a call in the tuning log."""
@@ -350,8 +348,7 @@ class Lowering:
                 schedule_name, accumulate = schedule.name, schedule.fold
                 break
         kernel = accumulation_kernel(name, call.span, op_call, rows, band, accumulate)
-        candidate = self._finish(kernel, call, call, schedule_name)
-        return (with_stall_cycles(candidate, call, self.module),)
+        return (self._priced(self._finish(kernel, call, call, schedule_name), call),)
 
     def _row_finish(
         self, name: str, call: Call, rows: RowReduction
@@ -359,8 +356,7 @@ class Lowering:
         """Return the kernel that computes the result of a reduction from the sums."""
         op_call = make_op_call(call, self.module)
         kernel = finish_kernel(name, call.span, op_call, rows)
-        candidate = self._finish(kernel, call, call)
-        return with_stall_cycles(candidate, call, self.module)
+        return self._priced(self._finish(kernel, call, call), call)
 
     def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         objective = self.module.settings.objective
@@ -410,10 +406,10 @@ class Lowering:
         words = format_schedule(schedule.name, config)
         attrs = {"disable_scheduling": True} if schedule.disable_scheduling else {}
 
-        def build(kernel: Kernel) -> LoweringCandidate:
+        def build(kernel: Kernel) -> BuiltKernel:
             schedule.build(kernel.call, config, kernel)
-            candidate = self._finish(kernel, call, whole, words, **attrs)
-            return replace(candidate, rule=schedule.name, config=config)
+            built = self._finish(kernel, call, whole, words, **attrs)
+            return replace(built, rule=schedule.name, config=config)
 
         return self._built_once(name, call, whole, schedule.build, config, build)
 
@@ -424,7 +420,7 @@ class Lowering:
         whole: Call,
         schedule: str = DEFAULT_SCHEDULE,
         **attrs: Attr,
-    ) -> LoweringCandidate:
+    ) -> BuiltKernel:
         """Return the built kernel with its attributes and the whole call's MACs."""
         func = kernel.build(
             op=call.op,
@@ -434,16 +430,15 @@ class Lowering:
             target=self._target_name(call),
             **attrs,
         )
-        constants = dict(kernel.constants)
-        price = estimate_cost(func, self.intrinsics, self.weights(self._target(call)))
-        return LoweringCandidate(
-            DEFAULT_SCHEDULE,
-            NO_CONFIG,
-            func,
-            constants,
-            scratch_bytes=scratch_bytes(func),
-            flash_bytes=sum([constant.size_bytes for constant in constants.values()]),
-            code_bytes=price.code_bytes,
-            instructions=price.instructions,
-            cycles=price.cycles,
-        )
+        return BuiltKernel(func, dict(kernel.constants))
+
+    def _priced(self, kernel: BuiltKernel, call: Call) -> LoweringCandidate:
+        """Return the kernel with its cost on the target of `call`."""
+        target = self._target(call)
+        candidate = self.kernels.find_priced(kernel, target)
+        if candidate is None:
+            weights = self.weights(target)
+            price = estimate_cost(kernel.function, self.intrinsics, weights)
+            candidate = kernel.with_cost(price)
+            self.kernels.add_priced(kernel, target, candidate)
+        return with_stall_cycles(candidate, call, self.module)

@@ -7,8 +7,7 @@ an If are counted. Accesses through pointers are counted as four-byte words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
-from operator import add
+from dataclasses import dataclass
 
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
@@ -29,10 +28,20 @@ class MemoryTraffic:
     writes: int = 0
 
     def __add__(self, other: MemoryTraffic) -> MemoryTraffic:
-        return MemoryTraffic(*map(add, astuple(self), astuple(other)))
+        return MemoryTraffic(
+            self.read_bytes + other.read_bytes,
+            self.written_bytes + other.written_bytes,
+            self.reads + other.reads,
+            self.writes + other.writes,
+        )
 
     def scaled(self, trips: int) -> MemoryTraffic:
-        return MemoryTraffic(*(trips * count for count in astuple(self)))
+        return MemoryTraffic(
+            trips * self.read_bytes,
+            trips * self.written_bytes,
+            trips * self.reads,
+            trips * self.writes,
+        )
 
 
 NO_TRAFFIC = MemoryTraffic()
