@@ -41,7 +41,6 @@ from firmwright.kernels.isa.vectors import (
     bottom,
     cast,
     each,
-    exclusive_or,
     high_half_of_product,
     magnitude,
     multiply,
@@ -55,6 +54,7 @@ from firmwright.kernels.isa.vectors import (
     subtract,
     top,
 )
+from firmwright.kernels.isa.words import bit_xor
 
 MVE = InstructionSet("mve", frozenset({"mve"}), DSP)
 _row = partial(vector_row, MVE)
@@ -283,7 +283,7 @@ veorq_u8 = _row(
     "veor",
     "veorq_u8",
     signature(UnsignedBytes16, a=UnsignedBytes16, b=UnsignedBytes16),
-    lanewise(exclusive_or),
+    lanewise(bit_xor),
 )
 
 

@@ -197,10 +197,6 @@ def replace_low(value: ArithExpr, part: ArithExpr) -> ArithExpr:
     return bit_or(kept, low).cast(value.expr.dtype)
 
 
-def exclusive_or(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    return binary_expr("xor", a, b)
-
-
 def magnitude(a: ArithExpr) -> ArithExpr:
     """Return |a| of an int32 modulo 2^32."""
     return select(a < 0, (0 - a.cast(UINT32)).cast(INT32), a)

@@ -19,7 +19,7 @@ from firmwright.kernels.elementwise import (
 )
 from firmwright.kernels.isa.lanes import constant
 from firmwright.kernels.isa.mve import veorq_u8, vmov_u8
-from firmwright.kernels.isa.vectors import exclusive_or
+from firmwright.kernels.isa.words import bit_xor
 from firmwright.kernels.program import PointerOperand
 from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
@@ -203,7 +203,7 @@ INTRINSICS = (
             *pointers(UINT8, x=1),
             *immediates("count"),
         ),
-        lambda x: exclusive_or(x, constant(0x80, UINT8)),
+        lambda x: bit_xor(x, constant(0x80, UINT8)),
         "Inverts the sign bits of `count` bytes.",
         "mve",
         helium_text(SIGN_FLIPS),
