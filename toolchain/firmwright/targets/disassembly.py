@@ -7,6 +7,7 @@ objdump.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from firmwright.base.text_sections import read_sections
@@ -70,7 +71,9 @@ _Kinds: TypeAlias = tuple[tuple[InstructionKind, re.Pattern[str]], ...]
 _TABLES: Final = read_sections(__file__, ".txt")
 
 
-def _kinds(table: str, condition: str = "") -> _Kinds:
+@cache
+def _kinds(*, is_arm: bool) -> _Kinds:
+    table, condition = ("arm", _CONDITION) if is_arm else ("riscv", "")
     kinds = []
     for line in _TABLES[table].splitlines():
         kind, row = line.split(maxsplit=1)
@@ -79,8 +82,6 @@ def _kinds(table: str, condition: str = "") -> _Kinds:
     return tuple(kinds)
 
 
-_ARM: Final = _kinds("arm", _CONDITION)
-_RISCV: Final = _kinds("riscv")
 _VARIANTS: Final = tuple(
     row.split(maxsplit=2) for row in _TABLES["variants"].splitlines()
 )
@@ -114,31 +115,36 @@ _COUNTS: Final = re.compile(r"v[id]w?dup")
 
 def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruction]]:
     """Yield the address of each instruction in objdump's output with its properties."""
-    table = _ARM if is_arm else _RISCV
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is None or match[3].startswith("."):
             continue
         operands = re.split(r"\s*[@;<#]\s*(?![-\d])", match[4] or "")[0]
         size_bytes = len(match[2].replace(" ", "")) // 2
-        yield int(match[1], 16), _decode(size_bytes, match[3], operands, table)
+        yield int(match[1], 16), _decode(size_bytes, match[3], operands, is_arm=is_arm)
 
 
 def decode_instruction(text: str, *, is_arm: bool) -> Instruction:
     """Return the properties of one instruction in assembly, taken as four bytes."""
     mnemonic, _, operands = text.partition(" ")
-    return _decode(4, mnemonic, operands.strip(), _ARM if is_arm else _RISCV)
+    return _decode(4, mnemonic, operands.strip(), is_arm=is_arm)
+
+
+@cache
+def _kind(name: str, *, is_arm: bool) -> InstructionKind:
+    patterns = _kinds(is_arm=is_arm)
+    return next(kind for kind, pattern in patterns if pattern.fullmatch(name))
 
 
 def _decode(
-    size_bytes: int, mnemonic: str, operands: str, table: _Kinds
+    size_bytes: int, mnemonic: str, operands: str, *, is_arm: bool
 ) -> Instruction:
     name = re.sub(r"\.[nw]$", "", mnemonic)
-    kind = next(kind for kind, pattern in table if pattern.fullmatch(name))
+    kind = _kind(name, is_arm=is_arm)
     operands = _SPAN.sub(_expand, operands)
     if kind in ("float", "float_multiply_add", "float_divide") and "q" in operands:
         kind = "vector"
-    if table is _RISCV and name == "jalr" and operands.startswith("zero"):
+    if not is_arm and name == "jalr" and operands.startswith("zero"):
         kind = "branch"
     if kind == "alu" and operands.startswith("pc,"):
         kind = "branch"
