@@ -22,8 +22,15 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
-from firmwright.schedules.helium import add_sub, moves, pool2d, resize_bilinear
+from firmwright.schedules.helium import (
+    add_sub,
+    fully_connected,
+    moves,
+    pool2d,
+    resize_bilinear,
+)
 from firmwright.schedules.helium_floats import elementwise as float_elements
+from firmwright.schedules.helium_floats import hybrid_conv2d
 from firmwright.schedules.helium_floats import pool2d as float_pools
 from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
@@ -255,3 +262,33 @@ def test_an_expression_must_be_used_before_its_operand_changes() -> None:
     k(vaddq_s32, total, sign, into=total)
     with pytest.raises(InternalError, match="overwrites"):
         vector_text(k.build_vectors())
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_floats_are_quantized_to_the_nearest(moves: int) -> None:
+    for inverse in (0.5, 17.3, 1e6):
+        numbers = {"offset": -5, "moves": moves}
+        check_helium(
+            hybrid_conv2d.QUANTIZE_LOOP,
+            "mve_quantize_f32",
+            numbers,
+            {"inverse": inverse},
+        )
+
+
+@pytest.mark.parametrize("sign", [0, 3])
+def test_sums_of_helium_are_scaled_in_the_folded_form(sign: int) -> None:
+    rng = np.random.default_rng(sign)
+    k = VectorBuilder("folded")
+    total, bias = k.variable("total", WORDS), k.variable("bias", WORDS)
+    fully_connected.scale_folded(k, total, bias)
+    numbers = {"multiplier": 1518500250, "left": 4, "addend": -900, "sign": sign}
+    numbers |= {"shift": 3}
+    sums = rng.integers(-(1 << 20), 1 << 20, (2, 4, CASES)).astype(np.int32)
+    registers = {x: [np.full(CASES, n, np.int32)] for x, n in numbers.items()}
+    registers |= {"total": list(sums[0]), "bias": list(sums[1])}
+    program = k.build_vectors().chosen(numbers)
+    state = run_program(program, evaluate, {}, registers, {})
+    scaled = np.clip(np.array(state.registers["total"]), -100, 110)
+    expected = fully_connected.FOLDED.meaning(*sums, *numbers.values(), -100, 110)
+    np.testing.assert_array_equal(scaled, expected)

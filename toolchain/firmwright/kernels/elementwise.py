@@ -295,7 +295,9 @@ def helium_access(
 ) -> str:
     """Return the name of a load or store, predicated if `is_tail`."""
     size = {8: "b", 16: "h", 32: "w"}[pointer.dtype.bits]
-    kind = "f" if lane.is_float else "s" if lane.signed else "u"
+    kind = "s" if lane.signed else "u"
+    if pointer.dtype.is_float:
+        kind = "f"
     return f"{stem}{size}q_{f'{mode}_' * is_tail}{kind}{lane.bits}"
 
 

@@ -76,9 +76,6 @@ def different(a: Int, b: Int) -> Truth:
     return logical_not(a.equal(b))
 
 
-difference = C_NUMBERS.row(
-    "", signature(Int, a=Int, b=Int), operator.sub, "difference", "{a} - {b}"
-)
 less = C_NUMBERS.row("", _COMPARED, operator.lt, "less", "{a} < {b}")
 greater = C_NUMBERS.row("", _COMPARED, operator.gt, "greater", "{a} > {b}")
 at_least = C_NUMBERS.row("", _COMPARED, operator.ge, "at_least", "{a} >= {b}")

@@ -12,6 +12,7 @@ from firmwright.kernels.isa import mve
 from firmwright.kernels.isa.c_numbers import different, negative
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.mve.dot_products import Weights
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import weight_offsets, weights_of
@@ -28,6 +29,7 @@ from firmwright.schedules.helium.vector_ending import (
     VECTOR,
     ParameterTable,
     VectorEnding,
+    store_lanes,
 )
 from firmwright.schedules.schedule_factories import helium_schedule
 
@@ -59,22 +61,30 @@ FOLDED = value_intrinsic(
 )
 
 
-def _finish(vector: str, target: str, lanes: str) -> str:
-    k = VectorBuilder("folded")
-    total, bias = k.variable(vector, _WORDS), k.variable("bias", _WORDS)
+def scale_folded(
+    k: VectorBuilder, total: VirtualRegister, bias: VirtualRegister
+) -> None:
+    """Add the bias to the variable `total` and scale it, without the clamp."""
     sign, left = k.number("sign"), k.number("left")
     k(mve.vaddq_s32, total, bias, into=total)
-    addend = k.named("offset", mve.vdupq_n_s32, k.number("addend"))
+    offset = k.named("offset", mve.vdupq_n_s32, k.number("addend"))
     with k.when(k(different, sign, 0)):
         is_negative = k(mve.vshrq_n_s32, total, 31)
         nudge = k(mve.vandq_s32, is_negative, k(mve.vdupq_n_s32, sign))
-        k(mve.vaddq_s32, addend, nudge, into=addend)
+        k(mve.vaddq_s32, offset, nudge, into=offset)
     multiplier = k(mve.vdupq_n_s32, k.number("multiplier"))
     k(mve.vmulhq_s32, k(mve.vshlq_r_s32, total, left), multiplier, into=total)
     right = k(negative, k.number("shift"))
-    k(mve.vshlq_r_s32, k(mve.vaddq_s32, total, addend), right, into=total)
-    stored = vector_requantize.store_assembly(vector, target, lanes)
-    return "\n".join([vector_text(k.build_vectors()), stored])
+    k(mve.vshlq_r_s32, k(mve.vaddq_s32, total, offset), right, into=total)
+
+
+def _finish(vector: str, target: str, lanes: str) -> str:
+    k = VectorBuilder("folded")
+    total = k.variable(vector, _WORDS)
+    scale_folded(k, total, k.variable("bias", _WORDS))
+    vector_requantize.limit_lanes(k, total, INT8)
+    store_lanes(k, total, target, INT8, lanes)
+    return vector_text(k.build_vectors())
 
 
 _ENDING = VectorEnding(

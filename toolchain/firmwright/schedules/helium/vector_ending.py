@@ -11,13 +11,16 @@ import numpy as np
 from firmwright.base.dtypes import INT32, Array, DType
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.kernels.contract import Requantizer
+from firmwright.kernels.isa.c_numbers import at_least, word
+from firmwright.kernels.isa.mve_lanes import vctp32q
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
-from firmwright.kernels.program import PointerOperand
+from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 
 VECTOR = 4
 """The channels of a vector of sums."""
+_SIZES = {8: "b", 16: "h", 32: "w"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +211,17 @@ class SumsInRegisters:
 
     def instructions(self, given: Mapping[str, int]) -> int:
         return VECTOR
+
+
+def store_lanes(
+    k: VectorBuilder, value: VirtualRegister, target: str, dtype: DType, lanes: str
+) -> None:
+    """Append the store of the first `lanes` elements of a vector, as `dtype`."""
+    lane = "f32" if dtype.is_float else "s32"
+    store = f"vstr{_SIZES[dtype.bits]}q"
+    y, count = k.pointer(target, dtype, "w"), k.number(lanes)
+    with k.when(k(at_least, count, VECTOR)):
+        k.store(MVE_MEMORY.rows[f"{store}_{lane}"], y[0], value)
+    with k.otherwise():
+        inside = k(vctp32q, k(word, count))
+        k.store(MVE_MEMORY.rows[f"{store}_p_{lane}"], y[0], value, inside)

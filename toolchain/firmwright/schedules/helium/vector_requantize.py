@@ -12,9 +12,8 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
 from firmwright.kernels.isa import mve, mve_lanes
-from firmwright.kernels.isa.c_numbers import at_least, equal, greater, less, word
+from firmwright.kernels.isa.c_numbers import equal, greater, less
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
-from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
@@ -25,6 +24,7 @@ from firmwright.ops.requantize import (
     float32_requantization,
 )
 from firmwright.ops.schedule import ConfigT_co, Schedule
+from firmwright.schedules.helium.vector_ending import store_lanes
 
 _C = read_sections(__file__)
 
@@ -62,11 +62,6 @@ class LaneRounding(enum.IntEnum):
 
 PORTABLE = _C["portable"]
 """C text from `sum` to `raised`, parameters from `at`; the caller clamps at `high`."""
-
-PARAMETER_LOADS = """\
-const int32x4_t bias = vldrwq_s32(q);
-const int32x4_t multiplier = vldrwq_s32(q + 4);
-const int32x4_t shift = vldrwq_s32(q + 8);"""
 
 _NARROWING = {
     INT8: mve_lanes.narrow_words_twice_in_place,
@@ -112,7 +107,7 @@ def scale_assembly(
     return fill_text(_SCALED, v=vector, multiplier=multiplier, shift=shift)
 
 
-def requantize_assembly(vector: str, target: str, lanes: str = "lanes") -> str:
+def requantize_assembly(vector: str, target: str, lanes: str) -> str:
     biased = f"{vector} = vaddq_s32({vector}, bias);"
     moved = f"{vector} = vqaddq_n_s32({vector}, zero_point);"
     stored = store_assembly(vector, target, lanes)
@@ -122,15 +117,9 @@ def requantize_assembly(vector: str, target: str, lanes: str = "lanes") -> str:
 def store_assembly(vector: str, target: str, lanes: str, dtype: DType = INT8) -> str:
     """Return C that clamps `vector` and stores `lanes` of its elements as `dtype`."""
     k = VectorBuilder("store")
-    total, count = k.variable(vector, _WORDS), k.number(lanes)
-    y = k.pointer(target, dtype, "w")
+    total = k.variable(vector, _WORDS)
     limit_lanes(k, total, dtype)
-    store = "vstrbq" if dtype == INT8 else "vstrhq"
-    with k.when(k(at_least, count, CHANNELS)):
-        k.store(MVE_MEMORY.rows[f"{store}_s32"], y[0], total)
-    with k.otherwise():
-        inside = k(mve_lanes.vctp32q, k(word, count))
-        k.store(MVE_MEMORY.rows[f"{store}_p_s32"], y[0], total, inside)
+    store_lanes(k, total, target, dtype, lanes)
     return vector_text(k.build_vectors())
 
 

@@ -7,19 +7,15 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
-from firmwright.kernels.isa import mve_float, mve_lanes
+from firmwright.kernels.isa import mve_float
 from firmwright.kernels.isa.c_numbers import (
-    at_least,
-    difference,
     either,
     equal,
     greater,
     whole_float,
-    word,
 )
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
-from firmwright.kernels.isa.mve_memory import MVE_MEMORY
-from firmwright.kernels.program import Address, VirtualRegister
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.libm_intrinsics import fused_multiply_add
@@ -104,26 +100,3 @@ def emit_vector_activation(name: str) -> str:
 
 def activation_instructions(activation: int) -> int:
     return min(activation, 2)
-
-
-def store_assembly(name: str, target: str, first: int) -> list[str]:
-    """Return C that stores vector `name` at element `first`, bounded by `lanes`."""
-    k = VectorBuilder("store")
-    value, lanes = k.variable(name, _FLOATS), k.number("lanes")
-    y = k.pointer(target, FLOAT32, "w")[first]
-    with k.when(k(at_least, lanes, first + _LANES)):
-        k.store(MVE_MEMORY.rows["vstrwq_f32"], y, value)
-    with k.otherwise():
-        if first:
-            with k.when(k(greater, lanes, first)):
-                _store_some(k, y, value, k(difference, lanes, first))
-        else:
-            _store_some(k, y, value, lanes)
-    return vector_text(k.build_vectors()).splitlines()
-
-
-def _store_some(
-    k: VectorBuilder, y: Address, value: VirtualRegister, count: VirtualRegister
-) -> None:
-    inside = k(mve_lanes.vctp32q, k(word, count))
-    k.store(MVE_MEMORY.rows["vstrwq_p_f32"], y, value, inside)

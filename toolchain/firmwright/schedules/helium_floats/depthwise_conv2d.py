@@ -29,13 +29,13 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.depthwise import OutputStrips, lane_tiles
+from firmwright.schedules.helium.vector_ending import VECTOR
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
     ACTIVATION_CODES,
     AccumulateStyle,
 )
-from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 from firmwright.schedules.schedule_factories import helium_float_schedule
 from firmwright.schedules.window_bounds import split_by_valid_taps
 
@@ -179,7 +179,7 @@ def _text(strip: Strip) -> str:
 def _portable(strip: Strip) -> str:
     names = ", ".join(f"y{p}" for p in range(strip.outputs))
     x = f"x[i * x_row + (j - {strip.before}) * x_column + lane]"
-    w = f"w[{VECTOR_LANES * strip.columns} * i + {VECTOR_LANES} * k + lane]"
+    w = f"w[{VECTOR * strip.columns} * i + {VECTOR} * k + lane]"
     term = accumulate_f32.PORTABLE_ACCUMULATE[strip.style].format(x=x, w=w, total="sum")
     first, last = strip.reach[0], strip.reach[-1]
     place = f"{strip.stride} * p + k" if strip.stride > 1 else "p + k"
@@ -187,7 +187,7 @@ def _portable(strip: Strip) -> str:
         _C["portable"],
         outputs=strip.outputs,
         names=names,
-        lanes=VECTOR_LANES,
+        lanes=VECTOR,
         columns=strip.columns,
         place=place,
         first=first,
@@ -211,9 +211,9 @@ def _meaning(
             for position in strip.reach:
                 start = i * x_row + (position - strip.before) * x_column
                 for output, tap in strip.taps(position):
-                    at = VECTOR_LANES * (strip.columns * i + tap)
-                    x = values[start : start + VECTOR_LANES]
-                    w = weights[at : at + VECTOR_LANES]
+                    at = VECTOR * (strip.columns * i + tap)
+                    x = values[start : start + VECTOR]
+                    w = weights[at : at + VECTOR]
                     total = accumulate_f32.accumulate(style, sums[output], x, w)
                     sums[output] = total
         totals = [total + biases for total in sums]
@@ -221,16 +221,15 @@ def _meaning(
 
 
 def _strip_intrinsic(strip: Strip) -> Intrinsic:
-    row = VECTOR_LANES * strip.columns
+    row = VECTOR * strip.columns
     outputs = [
-        Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES)
-        for p in range(strip.outputs)
+        Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR) for p in range(strip.outputs)
     ]
     count, columns = strip.outputs, strip.columns
     return Intrinsic(
         strip.name,
         (
-            *pointers(FLOAT32, x=VECTOR_LANES, w=row, bias=VECTOR_LANES),
+            *pointers(FLOAT32, x=VECTOR, w=row, bias=VECTOR),
             *outputs,
             *immediates("activation", "rows", "x_row", "x_column"),
         ),
@@ -262,11 +261,11 @@ _MAX_SPANS = 5
 def _contract(style: AccumulateStyle, window: ConvWindow) -> DepthwiseContract:
     is_strip = window.stride[1] in STRIDES
     return DepthwiseContract(
-        channels=VECTOR_LANES,
+        channels=VECTOR,
         outputs=max_outputs(style, window.size[1]) if is_strip else 1,
         inputs=WindowInputs.STRIP,
         outside=OutsideTaps.OMITTED,
-        layout=OverlappingBlocks(FLOAT32, VECTOR_LANES),
+        layout=OverlappingBlocks(FLOAT32, VECTOR),
         bias=BiasAdder.MICROKERNEL,
         requantization=Requantizer.MICROKERNEL,
     )
@@ -306,7 +305,7 @@ def _strip(style: AccumulateStyle, window: ConvWindow, first: int, size: int) ->
 def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != FLOAT32 or channel_multiplier_of(op) != 1:
         return ()
-    if op.input(0).shape[3] < VECTOR_LANES:
+    if op.input(0).shape[3] < VECTOR:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     if window.size[1] > MAX_COLUMNS or window.dilation[1] != 1:

@@ -2,21 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from textwrap import indent
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, Register, immediate, maximum
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    Register,
+    immediate,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs, pointers
-from firmwright.kernels.elementwise import value_intrinsic
+from firmwright.kernels.elementwise import (
+    ElementLoop,
+    element_intrinsics,
+    helium_text,
+    value_intrinsic,
+)
 from firmwright.kernels.isa import mve, mve_float
+from firmwright.kernels.isa.c_numbers import greater
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.isa.mve_lanes import narrow_words_twice_in_place
+from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import bias_of, weights_of
@@ -42,6 +56,7 @@ from firmwright.schedules.helium.vector_ending import (
     VECTOR,
     ParameterTable,
     VectorEnding,
+    store_lanes,
 )
 from firmwright.schedules.helium_floats import accumulate_f32
 
@@ -54,6 +69,8 @@ _C = read_sections(__file__)
 # definition.
 
 _NEGATIVE_ZERO = 0x80000000
+_FAR = 512.0
+"""Beyond every int8, with any offset."""
 
 
 def _ends_meaning(x: Array, count: int, *_: int) -> tuple[Array, Array]:
@@ -79,25 +96,32 @@ MIN_MAX = Intrinsic(
 )
 
 
-def _nearest(values: str) -> str:
-    return indent(fill_text(_C["nearest"], values=values), " " * 4)
+def _nearest(**x: ArithExpr) -> ArithExpr:
+    """Return the int8 nearest to `x` times `inverse`, plus `offset` if it `moves`."""
+    scaled = minimum(maximum(x["x"] * x["inverse"], -_FAR), _FAR)
+    halves = (scaled + scaled).cast(INT32)
+    nearest = (halves + 1 + (halves >> 31)) >> 1
+    moved = nearest + select(x["moves"] > 0, x["offset"], 0)
+    return minimum(maximum(moved, INT8.min), INT8.max).cast(INT8)
 
 
-_WHOLE = _nearest("vldrwq_f32(from)")
-_REST = _nearest("vldrwq_z_f32(from, inside)")
+def _nearest_lanes(
+    k: VectorBuilder, values: Sequence[VirtualRegister]
+) -> VirtualRegister:
+    scaled = k(mve_float.vmulq_n_f32, values[0], k.number("inverse", FLOAT32))
+    nearest = k.named("nearest", mve_float.vcvtaq_s32_f32, scaled)
+    with k.when(k(greater, k.number("moves"), 0)):
+        k(mve.vaddq_n_s32, nearest, k.number("offset"), into=nearest)
+    return k(narrow_words_twice_in_place, nearest, into=nearest)
 
 
-def _quantize_meaning(
-    y: Array, x: Array, inverse: float, offset: int, moves: int, count: int
-) -> Array:
-    with np.errstate(all="ignore"):
-        wide = (np.asarray(x, np.float32)[:count] * inverse).astype(np.float64)
-    nearest = np.sign(wide) * np.floor(np.abs(wide) + 0.5)
-    results: Array = np.clip(nearest + (offset if moves else 0), INT8.min, INT8.max)
-    return results.astype(np.int8)
-
-
-QUANTIZE = Intrinsic(
+QUANTIZE_LOOP = ElementLoop(
+    (PointerOperand("x", FLOAT32),),
+    PointerOperand("y", INT8, "w"),
+    INT32,
+    _nearest_lanes,
+)
+QUANTIZE = element_intrinsics(
     "mve_quantize_f32",
     (
         *pointers(INT8, "w", y=1),
@@ -106,13 +130,12 @@ QUANTIZE = Intrinsic(
         *inputs(INT32, "offset"),
         *immediates("moves", "count"),
     ),
-    _quantize_meaning,
-    _C["quantize_portable"],
+    _nearest,
     "The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
-    requires="mvefp",
-    text={"gnu": fill_text(_C["quantize_text"], whole=_WHOLE, rest=_REST)},
-    definitions=(KEEP_STORES,),
-    count=lambda args: 12 + args[-1] // 4 * 10,
+    "mvefp",
+    helium_text(QUANTIZE_LOOP),
+    lambda args: 12 + args[-1] // 4 * 10,
+    (KEEP_STORES,),
 )
 
 
@@ -142,7 +165,7 @@ def _values(
     size, factor = target.elements, b.let("inverse", inverse)
     places = [b.pointer(target, 0, size, "w"), b.pointer(row.buffer, row.start, size)]
     moves = [0, 0] if offset is None else [offset, 1]
-    b.evaluate(QUANTIZE.name, [*places, factor, *moves, size])
+    b.evaluate("mve_quantize_f32", [*places, factor, *moves, size])
 
 
 QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)
@@ -185,15 +208,17 @@ def _finish(vector: str, target: str, lanes: str) -> str:
     factor, bias = k.variable("factor", _FLOATS), k.variable("bias", _FLOATS)
     share = k(mve.vmulq_n_s32, k.variable("total", _WORDS), k.number("zero_point"))
     whole = k.named(f"{vector}_sum", mve.vsubq_s32, k.variable(vector, _WORDS), share)
-    name = f"{vector}_value"
     value = k.named(
-        name, mve_float.vmulq_f32, k(mve_float.vcvtq_f32_s32, whole), factor
+        f"{vector}_value",
+        mve_float.vmulq_f32,
+        k(mve_float.vcvtq_f32_s32, whole),
+        factor,
     )
     scaled = k(mve_float.vmulq_n_f32, value, k.number("scale", FLOAT32))
     k(mve_float.vaddq_f32, scaled, bias, into=value)
-    limit = accumulate_f32.emit_vector_activation(name)
-    stored = accumulate_f32.store_assembly(name, target, 0)
-    return "\n".join([vector_text(k.build_vectors()), limit, *stored])
+    accumulate_f32.activate_lanes(k, value)
+    store_lanes(k, value, target, FLOAT32, lanes)
+    return vector_text(k.build_vectors())
 
 
 _KERNEL = DotProductKernel(
@@ -218,7 +243,7 @@ _KERNEL = DotProductKernel(
         requires="mvefp",
     ),
 )
-INTRINSICS = (MIN_MAX, QUANTIZE, CONVERTED)
+INTRINSICS = (MIN_MAX, *QUANTIZE, CONVERTED)
 INTRINSIC_MAKERS = _KERNEL.makers
 
 # ---- the schedule --------------------------------------------------------------------

@@ -1,15 +1,15 @@
 """float32 GEMM micro-kernels: a few vectors of channels times a few pixels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.kernels.assembly import string_lines
 from firmwright.kernels.contract import (
     BiasAdder,
@@ -17,9 +17,21 @@ from firmwright.kernels.contract import (
     Requantizer,
     TileContract,
 )
+from firmwright.kernels.elementwise import value_intrinsic
+from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.isa.mve_float import vaddq_f32
 from firmwright.kernels.statement import wrap_assembly
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
+from firmwright.schedules.helium.vector_ending import (
+    VECTOR,
+    ParameterTable,
+    SumVector,
+    VectorEnding,
+    store_lanes,
+)
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
@@ -34,7 +46,7 @@ _C = read_sections(__file__)
 # loops, starting at 0. `mve_spread_f32_P` and `mve_zero_f32_P` write a run of one
 # column.
 
-VECTOR_LANES = 4
+_FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, VECTOR)
 MAX_PIXELS = 6
 _ROUND = 4
 _MAX_SUMS: Mapping[AccumulateStyle, int] = {"fused": 6, "separate": 4}
@@ -55,7 +67,7 @@ class VectorTile(ScheduleConfig):
 
     @property
     def lanes(self) -> int:
-        return VECTOR_LANES * self.vectors
+        return VECTOR * self.vectors
 
     @property
     def contract(self) -> TileContract:
@@ -86,6 +98,16 @@ class VectorTile(ScheduleConfig):
                 lines.append(f"vmul.f32 {product}, {weights}, {value}")
                 lines.append(f"vadd.f32 {total}, {total}, {product}")
         return lines
+
+    @property
+    def sum_vectors(self) -> tuple[SumVector, ...]:
+        """The sums of the same channels of all pixels, then those of others."""
+        vectors = []
+        for vector in range(self.vectors):
+            for pixel in range(self.pixels):
+                name = f"s{self.place(pixel, vector)}"
+                vectors.append(SumVector(name, f"y{pixel}", VECTOR * vector))
+        return tuple(vectors)
 
     def place(self, pixel: int, vector: int) -> int:
         return pixel * self.vectors + vector
@@ -157,78 +179,92 @@ def _text(style: AccumulateStyle, tile: VectorTile) -> str:
         *wrap_assembly("    : ", outputs),
         f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
         *wrap_assembly("    : ", clobbers, ");"),
-        *_ending(tile),
+        _ENDING.text(tile.sum_vectors),
     ]
     return "\n".join(body)
 
 
-def _ending(tile: VectorTile) -> list[str]:
-    lines = []
-    for vector in range(tile.vectors):
-        place = f"bias + {VECTOR_LANES * vector}" if vector else "bias"
-        lines.append(f"const float32x4_t bias{vector} = vldrwq_f32({place});")
-    for pixel in range(tile.pixels):
-        for vector in range(tile.vectors):
-            name = f"s{tile.place(pixel, vector)}"
-            lines.append(f"{name} = vaddq_f32({name}, bias{vector});")
-            lines += accumulate_f32.emit_vector_activation(name).splitlines()
-            first = VECTOR_LANES * vector
-            lines += accumulate_f32.store_assembly(name, f"y{pixel}", first)
-    return lines
+def _biased(**x: ArithExpr) -> ArithExpr:
+    return accumulate_f32.activated(x["sum"] + x["bias"], x["activation"])
+
+
+BIASED = value_intrinsic(
+    "mve_biased_f32",
+    (*inputs(FLOAT32, "sum", "bias"), *inputs(INT32, "activation")),
+    _biased,
+    "Adds the bias to a sum and applies the activation.",
+)
+
+
+def _finish(vector: str, target: str, lanes: str) -> str:
+    k = VectorBuilder("biased")
+    total, bias = k.variable(vector, _FLOATS), k.variable("bias", _FLOATS)
+    k(vaddq_f32, total, bias, into=total)
+    accumulate_f32.activate_lanes(k, total)
+    store_lanes(k, total, target, FLOAT32, lanes)
+    return vector_text(k.build_vectors())
+
+
+_ENDING = VectorEnding(
+    output=FLOAT32,
+    tables=(ParameterTable("q", FLOAT32, ("bias",)),),
+    settings=immediates("activation", "lanes"),
+    element=BIASED,
+    finish=_finish,
+    instructions=lambda given: (
+        2 + accumulate_f32.activation_instructions(given["activation"])
+    ),
+    requires="mvefp",
+)
 
 
 def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
     names = ", ".join(f"y{p}" for p in range(tile.pixels))
     x = f"x[{tile.pixels} * i + p]"
-    w = f"w[{tile.lanes} * i + lane]"
-    term = accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum")
+    w = f"w[{tile.lanes} * i + c]"
     return fill_text(
         _C["portable"],
         pixels=tile.pixels,
         names=names,
-        term=term,
-        limit=indent(accumulate_f32.emit_scalar_activation("sum"), " " * 8),
+        term=accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum"),
+        result=_ENDING.call("sum", is_single=True),
     )
 
 
 def _meaning(
-    style: AccumulateStyle,
-    tile: VectorTile,
-    w: Array,
-    x: Array,
-    bias: Array,
-    *rest: Array,
-) -> tuple[Array, ...]:
-    activation, lanes, steps = rest[tile.pixels :]
-    weights = np.asarray(w, np.float32)
-    values = np.asarray(x, np.float32)
+    style: AccumulateStyle, tile: VectorTile, names: Sequence[str], *args: Array
+) -> Array | tuple[Array, ...]:
+    given = dict(zip(names, args, strict=True))
+    weights = np.asarray(given["w"], np.float32)
+    values = np.asarray(given["x"], np.float32)
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
     b = values.reshape(-1, tile.pixels, 1, *values.shape[1:])
     with np.errstate(all="ignore"):
         sums = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
-        for step in range(steps):
+        for step in range(int(given["steps"])):
             sums = accumulate_f32.accumulate(style, sums, b[step], a[step])
-        biased = sums + np.asarray(bias, np.float32)
-        total = accumulate_f32.apply_activation(biased, activation)
-    return tuple(total[pixel, :lanes] for pixel in range(tile.pixels))
+        by_vector = sums.reshape(tile.pixels, tile.vectors, VECTOR, *sums.shape[2:])
+        vectors = by_vector.swapaxes(0, 1).reshape(-1, VECTOR, *sums.shape[2:])
+        return _ENDING.results(tile.sum_vectors, list(vectors), given)
 
 
 def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
-    channels, pixels = tile.lanes, tile.pixels
+    operands = (
+        *pointers(FLOAT32, w=tile.lanes, x=tile.pixels),
+        *_ENDING.operands(tile.sum_vectors),
+        *immediates("steps"),
+    )
     return Intrinsic(
         microkernel_name(style, tile),
-        (
-            *pointers(FLOAT32, w=tile.lanes, x=tile.pixels, bias=tile.lanes),
-            *(Operand(f"y{p}", "ptr", FLOAT32, "w", 1) for p in range(tile.pixels)),
-            *immediates("activation", "lanes", "steps"),
-        ),
-        partial(_meaning, style, tile),
+        operands,
+        partial(_meaning, style, tile, [operand.name for operand in operands]),
         _portable(style, tile),
-        f"Products of {channels} channels times {pixels} pixels, biased and cut.",
+        f"Products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="mvefp",
         text={"gnu": _text(style, tile)},
         definitions=(KEEP_STORES,),
         count=lambda args: microkernel_instructions(style, tile, args[-1], args[-3]),
+        calls=_ENDING.calls,
     )
 
 
@@ -236,7 +272,7 @@ _SPREAD = _C["spread"]
 
 
 def _column_text(pixels: int, *, zero: bool) -> str:
-    names = {"pixels": pixels, "step": 4 * VECTOR_LANES * pixels}
+    names = {"pixels": pixels, "step": 4 * VECTOR * pixels}
     if zero:
         return fill_text(
             _SPREAD,
@@ -297,4 +333,4 @@ def _all_intrinsics() -> Iterator[Intrinsic]:
         yield _column(pixels, zero=True)
 
 
-INTRINSICS = tuple(_all_intrinsics())
+INTRINSICS = (BIASED, *_all_intrinsics())

@@ -29,12 +29,12 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
+from firmwright.schedules.helium.vector_ending import VECTOR
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     activate_lanes,
     activated,
 )
 from firmwright.schedules.helium_floats.elementwise import activation_code
-from firmwright.schedules.helium_floats.microkernels import VECTOR_LANES
 from firmwright.schedules.pooling import (
     build_pixels,
     executed_instructions,
@@ -60,7 +60,7 @@ def _mean_lanes(k: VectorBuilder, values: Sequence[VirtualRegister]) -> VirtualR
     with k.when(k(greater, k.number("is_exact"), 0)):
         k(mve_float.vmulq_n_f32, value, inverse, into=value)
     with k.otherwise():
-        for lane in range(VECTOR_LANES):
+        for lane in range(VECTOR):
             mean = k(quotient, k(mve_float.vgetq_lane_f32, value, lane), taps)
             k(mve_float.vsetq_lane_f32, value, mean, lane, into=value)
     return activate_lanes(k, value)
@@ -99,7 +99,7 @@ def _intrinsics(
         f"The {name} of each of `count` channels of a window.",
         "mvefp",
         helium_text(loop),
-        partial(executed_instructions, VECTOR_LANES, fixed),
+        partial(executed_instructions, VECTOR, fixed),
         (KEEP_STORES,),
         take=take,
     )
