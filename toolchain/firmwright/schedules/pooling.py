@@ -16,17 +16,19 @@ sums that are possible (`exact_reciprocal`). Halves are rounded away from zero: 
 even number of taps, 1 is subtracted from negative sums.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, DType
+from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, ExprLike, maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, maximum, minimum
 from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.elementwise import (
@@ -44,6 +46,10 @@ from firmwright.ops.conv_window import OutputPosition, output_positions
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.ops.requantize import quantized_activation_range
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+
+Fold: TypeAlias = Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None]
+"""A schedule's `fold`."""
 
 # ---- loops over pixels ---------------------------------------------------------------
 
@@ -284,10 +290,6 @@ def activation_limits(op: OpCall) -> tuple[int, int]:
     return quantized_activation_range(activation, op.output)
 
 
-def max_settings(op: OpCall) -> Sequence[int]:
-    return (op.input(0).dtype.min, *activation_limits(op))
-
-
 @dataclass(frozen=True, slots=True)
 class Reciprocal:
     """n / d, rounded down, is (n * factor) >> (bits + shift)."""
@@ -335,12 +337,61 @@ def find_mean(op: OpCall, lanes: Sequence[DType]) -> Mean | None:
     return None
 
 
-def mean_settings(mean: Mean, op: OpCall) -> Sequence[int]:
-    factor = np.uint32(mean.reciprocal.factor).astype(np.int32)
-    return (
-        mean.start,
-        int(mean.is_even),
-        int(factor),
-        mean.reciprocal.shift,
-        *activation_limits(op),
-    )
+# ---- schedules -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerPools:
+    """The pools of an instruction set, with micro-kernels of the prefix `family`.
+
+    `sums` has the types of elements, each with those of lanes, from the narrowest on.
+    """
+
+    family: str
+    sums: Mapping[DType, Sequence[DType]]
+
+    def schedules(
+        self, name: str, feature: str, fold: Fold | None = None
+    ) -> tuple[Schedule[ScheduleConfig], Schedule[ScheduleConfig]]:
+        """Return the schedules of maxima, and of means with their `fold`."""
+        maxima = Schedule(
+            f"{name}.max_pool2d.channels",
+            "max_pool2d",
+            frozenset({feature}),
+            self._configs,
+            self._build_max,
+        )
+        means = Schedule(
+            f"{name}.average_pool2d.channels",
+            "average_pool2d",
+            frozenset({feature}),
+            lambda op: self._configs(op) if self._mean(op) else (),
+            self._build_mean,
+            fold=fold,
+        )
+        return maxima, means
+
+    def _configs(self, op: OpCall) -> Sequence[ScheduleConfig]:
+        fits = is_inside(op) and op.input(0).dtype in self.sums
+        return (NO_CONFIG,) if fits else ()
+
+    def _mean(self, op: OpCall) -> Mean | None:
+        return find_mean(op, self.sums.get(op.input(0).dtype, ()))
+
+    def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        dtype = op.input(0).dtype
+        settings = (dtype.min, *activation_limits(op))
+        build_pixels(f"{self.family}_max_{dtype.name}", settings, op, b)
+
+    def _build_mean(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        mean = self._mean(op)
+        assert mean is not None
+        settings = (
+            mean.start,
+            int(mean.is_even),
+            int(np.uint32(mean.reciprocal.factor).astype(np.int32)),
+            mean.reciprocal.shift,
+            *activation_limits(op),
+        )
+        name = mean_name(self.family, op.input(0).dtype, mean.lane)
+        build_pixels(name, settings, op, b)

@@ -18,20 +18,13 @@ from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import negative, word
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
-from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.pooling import (
+    IntegerPools,
     MaxRows,
     MeanRows,
-    build_pixels,
-    find_mean,
-    is_inside,
     max_intrinsics,
-    max_settings,
     mean_intrinsics,
-    mean_name,
-    mean_settings,
     window_loop,
 )
 
@@ -119,31 +112,6 @@ def _intrinsics() -> Sequence[Intrinsic]:
     return found
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    fits = is_inside(op) and op.input(0).dtype in (INT8, INT16)
-    return (NO_CONFIG,) if fits else ()
-
-
-def _lanes(op: OpCall) -> Sequence[DType]:
-    return (INT16, INT32) if op.input(0).dtype == INT8 else (INT32,)
-
-
-def _mean_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    configs = _configs(op)
-    return configs if configs and find_mean(op, _lanes(op)) else ()
-
-
-def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    build_pixels(f"mve_max_{op.input(0).dtype.name}", max_settings(op), op, b)
-
-
-def _build_mean(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    mean = find_mean(op, _lanes(op))
-    assert mean is not None
-    name = mean_name("mve", op.input(0).dtype, mean.lane)
-    build_pixels(name, mean_settings(mean, op), op, b)
-
-
 def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     _, rows, columns, channels = x.shape
     sums = b.pointer(acc, 0, channels, "rw")
@@ -170,15 +138,5 @@ INTRINSICS = (
         take=lambda value, x: value + x.cast(INT32),
     ),
 )
-_NEEDED = frozenset({"mve"})
-SCHEDULES = (
-    Schedule("helium.max_pool2d.channels", "max_pool2d", _NEEDED, _configs, _build_max),
-    Schedule(
-        "helium.average_pool2d.channels",
-        "average_pool2d",
-        _NEEDED,
-        _mean_configs,
-        _build_mean,
-        fold=_take_rows,
-    ),
-)
+POOLS = IntegerPools("mve", {INT8: (INT16, INT32), INT16: (INT32,)})
+SCHEDULES = POOLS.schedules("helium", "mve", fold=_take_rows)

@@ -1,28 +1,19 @@
 """max_pool2d and average_pool2d of int8 on RISC-V vectors: channels in lanes."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from firmwright.base.dtypes import INT8, INT16, UINT16
-from firmwright.ir.graph.op_call import OpCall
 from firmwright.kernels.elementwise import riscv_text
 from firmwright.kernels.isa.c_numbers import word
 from firmwright.kernels.isa.rvv import RVV, riscv_row
 from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
-from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.pooling import (
+    IntegerPools,
     MaxRows,
     MeanRows,
-    build_pixels,
-    find_mean,
-    is_inside,
     max_intrinsics,
-    max_settings,
     mean_intrinsics,
-    mean_name,
-    mean_settings,
 )
 from firmwright.schedules.rvv.vector_requantize import limit_lanes
 
@@ -64,37 +55,8 @@ MEANS = MeanRows(
 ).loop(INT8)
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (NO_CONFIG,) if is_inside(op) and op.input(0).dtype == INT8 else ()
-
-
-def _mean_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    configs = _configs(op)
-    return configs if configs and find_mean(op, (INT16,)) else ()
-
-
-def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    build_pixels("rvv_max_int8", max_settings(op), op, b)
-
-
-def _build_mean(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    mean = find_mean(op, (INT16,))
-    assert mean is not None
-    build_pixels(mean_name("rvv", INT8, INT16), mean_settings(mean, op), op, b)
-
-
 INTRINSICS = (
     *max_intrinsics("rvv", "rvv", INT8, BYTES, riscv_text(MAXIMA, BYTES), ()),
     *mean_intrinsics("rvv", "rvv", INT8, INT16, SUMS, riscv_text(MEANS, SUMS), ()),
 )
-_NEEDED = frozenset({"rvv"})
-SCHEDULES = (
-    Schedule("rvv.max_pool2d.channels", "max_pool2d", _NEEDED, _configs, _build_max),
-    Schedule(
-        "rvv.average_pool2d.channels",
-        "average_pool2d",
-        _NEEDED,
-        _mean_configs,
-        _build_mean,
-    ),
-)
+SCHEDULES = IntegerPools("rvv", {INT8: (INT16,)}).schedules("rvv", "rvv")
