@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.attributes.layers import AveragePoolAttrs, PoolAttrs
 from firmwright.ir.graph.nodes import TensorType
@@ -84,6 +84,14 @@ def test_sums_that_fit_no_half_are_words(judge) -> None:
     assert not riscv_pool2d.SCHEDULES[1].configs(call)
     (config,) = HELIUM_MEAN.configs(call)
     judge(call, HELIUM_MEAN, config)
+
+
+def test_floats_have_other_schedules() -> None:
+    for schedule in (*pool2d.SCHEDULES, *riscv_pool2d.SCHEDULES):
+        call = pool(schedule.op, 3, INT8)
+        x, y = (replace(t, dtype=FLOAT32) for t in (call.input(0), call.output))
+        floats = replace(call, inputs=(x,), outputs=(y,))
+        assert not schedule.configs(floats)
 
 
 def test_windows_over_the_border_have_other_schedules() -> None:

@@ -365,7 +365,7 @@ class IntegerPools:
             f"{name}.average_pool2d.channels",
             "average_pool2d",
             frozenset({feature}),
-            lambda op: self._configs(op) if self._mean(op) else (),
+            lambda op: (NO_CONFIG,) if self._mean(op) else (),
             self._build_mean,
             fold=fold,
         )
@@ -376,7 +376,9 @@ class IntegerPools:
         return (NO_CONFIG,) if fits else ()
 
     def _mean(self, op: OpCall) -> Mean | None:
-        return find_mean(op, self.sums.get(op.input(0).dtype, ()))
+        if not self._configs(op):
+            return None
+        return find_mean(op, self.sums[op.input(0).dtype])
 
     def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         dtype = op.input(0).dtype
