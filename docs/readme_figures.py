@@ -187,7 +187,8 @@ def replaced(text: str, marker: str, block: str) -> str:
     if not found:
         raise SystemExit(f"the page has no marker {marker}")
     end = "\n```\n" if after.startswith("```") else "\n\n"
-    rest = after[after.index(end) + len(end.rstrip("\n")) :]
+    ending = after.find(end)  # a table may also end with the page
+    rest = "\n" if ending < 0 else after[ending + len(end.rstrip("\n")) :]
     return f"{before}{start}{block}{rest}"
 
 

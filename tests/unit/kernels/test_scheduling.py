@@ -23,7 +23,7 @@ from firmwright.kernels.isa.thumb2 import ldr, ldrd
 from firmwright.kernels.program import Loop, Program, Repeat, Step
 from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.program_cycles import block_cycles, repeated_block
-from firmwright.kernels.register_files import THUMB2_FILE
+from firmwright.kernels.register_files import CLANG_THUMB2_FILE, THUMB2_FILE
 from firmwright.kernels.scalar.gemm import ScalarMicrokernel, mla_forms
 from firmwright.kernels.scheduling import (
     depends,
@@ -42,7 +42,9 @@ def test_a_search_finds_no_better_order_than_that_of_a_gemm_kernel(
 ) -> None:
     timings = [core_timings()[core] for core in WIDE_CORES]
     written = gemm_program(tile, 1)
-    found = find_order(written, timings, THUMB2_FILE)
+    # The tile of one int16 column leaves a register to the loops around it.
+    file = CLANG_THUMB2_FILE if tile == PAIRED_8X1 else THUMB2_FILE
+    found = find_order(written, timings, file)
     for core, timing in zip(WIDE_CORES, timings, strict=True):
         assert block_cycles(found, timing) == block_cycles(written, timing), core
 

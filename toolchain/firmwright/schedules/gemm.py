@@ -153,15 +153,8 @@ class Gemm(Generic[ColumnsT]):
                 if at_start:
                     self._start(b, group, sums, correct)
                 self.tile.multiply(b, group, columns, sums)
-                stored = _Stores(
-                    self._outputs(b, y or b.y, at), None if at_start else correct
-                )
-                self._store(b, group, sums, stored)
-
-    def _outputs(self, b: Kernel, y: tir.Buffer, at: ArithExpr | int) -> tir.Buffer:
-        """Return the outputs [pixel, channel] of a block."""
-        shape, first = (self.pixels, self.order.channels), at * self.strides[0]
-        return b.view("out", y, first, shape, strides=self.strides, access="w")
+                after = None if at_start else correct
+                self._store(b, group, sums, _Stores(y or b.y, at, after))
 
     def _operands(self, groups: ChannelGroups, index: ArithExpr) -> GroupOperands:
         rows = len(self.order.rows)
@@ -219,12 +212,21 @@ class Gemm(Generic[ColumnsT]):
         index = group.first + row
         channel = b.let("channel", self.order.channel(b, index))
         finish = bind(index, place)
+        y = self._outputs(b, stored, channel)
         for form in by_arithmetic(b, finish):
             for pixel in range(self.pixels):
                 total = b.load(sums, [row * self.pixels + pixel])
                 if stored.correct is not None:
                     total = stored.correct(total, place, pixel)
-                b.store(stored.y, [pixel, channel], form(total))
+                b.store(y, [pixel], form(total))
+
+    def _outputs(self, b: Kernel, stored: "_Stores", channel: ArithExpr) -> tir.Buffer:
+        """Return the outputs of a channel, of the pixels of the block."""
+        of_pixel, of_channel = self.strides
+        place = channel if of_channel == 1 else channel * of_channel
+        first = stored.at * of_pixel + place
+        shape, strides = (self.pixels,), (of_pixel,)
+        return b.view("out", stored.y, first, shape, strides=strides, access="w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,7 @@ class _Stores:
     """Where the outputs of a block go, and how sums are corrected before."""
 
     y: tir.Buffer
+    at: ArithExpr | int
     correct: Correction | None
 
 
