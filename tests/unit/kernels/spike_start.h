@@ -28,8 +28,8 @@ __attribute__((naked, section(".vectors"))) void start(void)
 }
 
 /* Calls the host with up to five arguments and returns its result. */
-static inline uintptr_t call_proxy(uintptr_t number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d,
-                                   uintptr_t e)
+static inline uintptr_t call_proxy(uintptr_t number, uintptr_t a, uintptr_t b, uintptr_t c,
+                                   uintptr_t d, uintptr_t e)
 {
     static volatile uint64_t words[8] __attribute__((aligned(64)));
     const uintptr_t given[6] = {number, a, b, c, d, e};
@@ -47,7 +47,8 @@ static inline uintptr_t call_proxy(uintptr_t number, uintptr_t a, uintptr_t b, u
 /* Returns the number of a new file; `size` includes the end of its name. */
 static inline uintptr_t open_file(uintptr_t name, uintptr_t size)
 {
-    return call_proxy(HOST_OPEN_AT, (uintptr_t)WORKING_FOLDER, name, size, CREATE_AND_WRITE, ALL_MAY_READ);
+    return call_proxy(HOST_OPEN_AT, (uintptr_t)WORKING_FOLDER, name, size, CREATE_AND_WRITE,
+                      ALL_MAY_READ);
 }
 
 static inline void leave(uintptr_t status)
