@@ -112,6 +112,31 @@ function setUpNetwork() {
     zoomTo(zoom * factor, event.clientX - outer.left, event.clientY - outer.top);
   }, { passive: false });
 
+  /* Two fingers zoom around the point between them; one finger scrolls. */
+  let pinch = null;
+  function fingers(event) {
+    const outer = graph.getBoundingClientRect();
+    const [one, two] = event.touches;
+    return {
+      distance: Math.hypot(one.clientX - two.clientX, one.clientY - two.clientY),
+      x: (one.clientX + two.clientX) / 2 - outer.left,
+      y: (one.clientY + two.clientY) / 2 - outer.top,
+    };
+  }
+  function followFingers(event) {
+    if (event.touches.length !== 2) {
+      pinch = null;
+      return;
+    }
+    event.preventDefault(); // the page is not zoomed
+    const now = fingers(event);
+    pinch = pinch ?? { distance: Math.max(now.distance, 1), zoom };
+    zoomTo((pinch.zoom * now.distance) / pinch.distance, now.x, now.y);
+  }
+  for (const kind of ["touchstart", "touchmove", "touchend", "touchcancel"]) {
+    graph.addEventListener(kind, followFingers, { passive: false });
+  }
+
   document.getElementById("zoom-in").addEventListener("click", () => zoomTo(zoom * ZOOM_STEP));
   document.getElementById("zoom-out").addEventListener("click", () => zoomTo(zoom / ZOOM_STEP));
   document.getElementById("zoom-fit").addEventListener("click", fit);
