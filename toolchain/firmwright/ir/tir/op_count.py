@@ -396,9 +396,10 @@ class _OperationCounter:
         else:
             self.done["program"] += executed * self.runs
             self.done["program_cycles"] += cycles_of(self.core, numbers) * self.runs
-        if intrinsic.count is None or intrinsic.instructions > 1:
-            in_code = executed if intrinsic.count is None else intrinsic.instructions
-            self.written[kind] += in_code * self.copies
+        if intrinsic.count is None:
+            self.written[kind] += executed * self.copies
+        elif intrinsic.instructions > 1:  # a program, which stands in the code as it is
+            self.written["program"] += intrinsic.instructions * self.copies
         else:  # the body contains loops
             text = next(iter(intrinsic.text.values()), intrinsic.portable)
             self.written["line"] += len(text.splitlines()) * self.copies
