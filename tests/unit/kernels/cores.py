@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firmwright.boards import load_board
 from firmwright.build.compiler_flags import gnu_tool
@@ -209,6 +209,17 @@ SPIKE = Machine(
 """Spike, while it had the packed SIMD of the draft: in 2024 at the latest."""
 ARMV7_M = (THUMB2, THUMB2_BITS)
 ARMV7E_M = (*ARMV7_M, DSP, DSP_LANES)
+_RV32 = Core(
+    "qemu-riscv32-virt",
+    (RV32, RV32_ZBA, RV32_ZBB),
+    _RISCV,
+    operands="a4",
+    results="a5",
+    number="li {register}, {value}",
+    add="add {register}, {register}, {other}",
+    subtract="sub {register}, {register}, {other}",
+    flags=("-march=rv32imac_zba_zbb",),
+)
 CORES = {
     "cortex-m0": Core("microbit", (THUMB1,), _THUMB1, scratch=("r4",), place_bytes=4),
     "cortex-m3": Core("mps2-an385", ARMV7_M, _THUMB2),
@@ -231,26 +242,11 @@ CORES = {
         headers=("riscv_vector.h",),
         flags=(),
     ),
-    "rv32": Core(
-        "qemu-riscv32-virt",
-        (RV32, RV32_ZBA, RV32_ZBB),
-        _RISCV,
-        operands="a4",
-        results="a5",
-        number="li {register}, {value}",
-        add="add {register}, {register}, {other}",
-        subtract="sub {register}, {register}, {other}",
-        flags=("-march=rv32imac_zba_zbb",),
-    ),
-    "rv32 packed": Core(
-        "",
-        (RV32_PACKED,),
-        _RISCV,
-        operands="a4",
-        results="a5",
-        number="li {register}, {value}",
-        add="add {register}, {register}, {other}",
-        subtract="sub {register}, {register}, {other}",
+    "rv32": _RV32,
+    "rv32 packed": replace(
+        _RV32,
+        board_name="",
+        sets=(RV32_PACKED,),
         flags=(),
         machine_without_board=SPIKE,
     ),

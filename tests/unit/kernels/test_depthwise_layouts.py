@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.contract import BiasAdder, InterleavedChannels, WeightLayout
 from firmwright.kernels.depthwise_contract import (
     DepthwiseContract,
-    LaneBlocks,
     OutsideTaps,
     OverlappingBlocks,
     WindowInputs,
@@ -66,10 +66,11 @@ def test_weights_that_fit_no_byte_are_not_packed_as_bytes() -> None:
 
 
 def test_the_last_block_of_lanes_overlaps_its_predecessor() -> None:
-    blocks = LaneBlocks(5, 4, (0, 2, 1, 3))
-    assert blocks.pack(np.arange(5)).tolist() == [[0, 2, 1, 3], [1, 3, 2, 4]]
-    few = LaneBlocks(3, 4, (0, 2, 1, 3))
-    assert few.pack(np.arange(3)).tolist() == [[0, 2, 1, 2]]
+    order = (0, 2, 1, 3)
+    blocks = ChannelBlocks(5, 4)
+    assert blocks.pack(np.arange(5), order).tolist() == [[0, 2, 1, 3], [1, 3, 2, 4]]
+    few = ChannelBlocks(3, 4)
+    assert few.pack(np.arange(3), order).tolist() == [[0, 2, 1, 2]]
 
 
 def test_runs_have_a_bias_of_their_own_if_the_zero_point_is_in_it() -> None:

@@ -7,12 +7,14 @@ before it:
                   | 6 7 8 9 |
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.rounding import divide_up
+from firmwright.ir.tir.builder import ArithExpr, minimum
 
 _VECTOR = 4
 
@@ -41,6 +43,29 @@ class ChannelBlocks:
         """The first channel of the last block."""
         return self.channels - self.stored
 
+    def first(self, block: ArithExpr) -> ArithExpr:
+        """Return the first channel of a block."""
+        start = block * self.size
+        if self.channels % self.size == 0:
+            return start
+        return minimum(start, self.last)
+
+    def _lanes(self, order: Sequence[int]) -> Array:
+        """Return the channels [block, lane]; some are none if there are too few."""
+        starts = np.minimum(np.arange(self.count) * self.size, self.last)
+        lanes: Array = starts[:, None] + np.array(order)
+        return lanes
+
+    def pack(self, values: Array, order: Sequence[int] | None = None) -> Array:
+        """Pack values [..., channel] as [block, ..., lane].
+
+        `order` is the channel within its block that each lane holds. Lanes without a
+        channel repeat the last one.
+        """
+        lanes = self._lanes(range(self.size) if order is None else order)
+        packed = values[..., np.minimum(lanes, self.channels - 1)]
+        return np.ascontiguousarray(np.moveaxis(packed, -2, 0))
+
     def rows(self, values: Array) -> Array:
         """Return values [channel, ...] of all lanes of the blocks, in their order.
 
@@ -48,9 +73,7 @@ class ChannelBlocks:
         """
         missing = self.size - self.stored
         padded = np.pad(values, [(0, missing), *[(0, 0)] * (values.ndim - 1)])
-        starts = np.minimum(np.arange(self.count) * self.size, self.last)
-        lanes = starts[:, None] + np.arange(self.size)
-        return padded[lanes.reshape(-1)]
+        return padded[self._lanes(range(self.size)).reshape(-1)]
 
     def table(self, *parameters: Array) -> Array:
         """Return parameters [channel] as [block, parameter]: a row for each block.

@@ -47,6 +47,22 @@ class WeightLayout(Protocol):
         """Whether sums of a channel in [low, high], with bias, meet theirs."""
 
 
+class WrappingSums:
+    """A layout whose sums have no obligation: they are exact modulo 2^32."""
+
+    __slots__ = ()
+
+    def do_sums_fit(self, low: Array, high: Array) -> bool:
+        return True
+
+
+def fits_element(values: Array, element: DType) -> bool:
+    """Return whether elements hold values; floats always do."""
+    if element.is_float:
+        return True
+    return bool(element.min <= values.min() and values.max() <= element.max)
+
+
 class BiasAdder(enum.Enum):
     """Who adds the bias to sums."""
 
@@ -112,7 +128,7 @@ def divide_channels(channels: int, widths: Sequence[int]) -> list[ChannelGroups]
 
 
 @dataclass(frozen=True, slots=True)
-class InterleavedChannels:
+class InterleavedChannels(WrappingSums):
     """The layout of groups of channels: for each tap, the weights of the group.
 
         | tap 0: channel 0, 1, 2, 3 | tap 1: channel 0, 1, 2, 3 | ...
@@ -162,15 +178,7 @@ class InterleavedChannels:
         return stored.astype(np.int64) - self.offset
 
     def do_weights_fit(self, weights: Array) -> bool:
-        if self.element.is_float:
-            return True
-        low = int(weights.min()) + self.offset
-        high = int(weights.max()) + self.offset
-        return self.tap.min <= low and high <= self.tap.max
-
-    def do_sums_fit(self, low: Array, high: Array) -> bool:
-        """Return True: sums are exact modulo 2^32, whatever they are."""
-        return True
+        return fits_element(weights + self.offset, self.tap)
 
 
 def sums_of_products(

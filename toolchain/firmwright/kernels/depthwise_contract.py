@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import Array, DType
-from firmwright.base.rounding import divide_up
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.contract import (
     BiasAdder,
     Requantizer,
     SumPlace,
     WeightLayout,
+    WrappingSums,
+    fits_element,
 )
 
 
@@ -66,39 +68,7 @@ class DepthwiseContract:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneBlocks:
-    """Channels in blocks of `size` lanes; the last block overlaps its predecessor.
-
-    `order` is the channel within its block that each lane holds.
-    """
-
-    channels: int
-    size: int
-    order: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        return divide_up(self.channels, self.size)
-
-    @property
-    def used_lanes(self) -> int:
-        """The channels of a block: fewer than its lanes if the layer has no more."""
-        return min(self.channels, self.size)
-
-    @property
-    def last_start(self) -> int:
-        """The first channel of the last block."""
-        return self.channels - self.used_lanes
-
-    def pack(self, values: Array) -> Array:
-        """Pack [..., channel] as [block, ..., lane]; unused lanes repeat the last."""
-        starts = np.minimum(np.arange(self.count) * self.size, self.last_start)
-        channels = np.minimum(starts[:, None] + self.order, self.channels - 1)
-        return np.ascontiguousarray(np.moveaxis(values[..., channels], -2, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class OverlappingBlocks:
+class OverlappingBlocks(WrappingSums):
     """The layout of blocks of `lanes` channels: for each tap, the weights of a block.
 
     The last block begins earlier if it would not be full:
@@ -118,27 +88,18 @@ class OverlappingBlocks:
     def taps_per_step(self) -> int:
         return 1
 
-    def _blocks(self, channels: int) -> LaneBlocks:
-        return LaneBlocks(channels, self.lanes, tuple(range(self.lanes)))
-
     def pack(self, weights: Array) -> Array:
-        packed = self._blocks(len(weights)).pack(weights.T)
+        packed = ChannelBlocks(len(weights), self.lanes).pack(weights.T)
         return packed.reshape(-1).astype(self.element.np)
 
     def unpack(self, packed: Array, channels: int) -> Array:
-        blocks = self._blocks(channels)
+        blocks = ChannelBlocks(channels, self.lanes)
         by_tap = packed.reshape(blocks.count, -1, self.lanes)
         weights = np.empty((channels, by_tap.shape[1]), packed.dtype)
         for block, taps in enumerate(by_tap):
-            start = min(block * self.lanes, blocks.last_start)
-            weights[start : start + blocks.used_lanes] = taps.T[: blocks.used_lanes]
+            start = min(block * self.lanes, blocks.last)
+            weights[start : start + blocks.stored] = taps.T[: blocks.stored]
         return weights
 
     def do_weights_fit(self, weights: Array) -> bool:
-        if self.element.is_float:
-            return True
-        return bool((weights == weights.astype(self.element.np)).all())
-
-    def do_sums_fit(self, low: Array, high: Array) -> bool:
-        """Return True: sums are exact modulo 2^32, whatever they are."""
-        return True
+        return fits_element(weights, self.element)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.contract import Requantizer, TileContract
 from firmwright.ops.kernel import Kernel
@@ -55,8 +55,7 @@ class BlockGemm:
             pixels = [self.first + pixel for pixel in pixels]
         shares = [self.share(b, column) for column in columns] if self.share else []
         with b.for_("block", blocks.count) as block:
-            first = minimum(block * blocks.size, blocks.last)
-            channel = b.let("channel", first)
+            channel = b.let("channel", blocks.first(block))
             parameters = [_row(b, table, block) for table in self.tables]
             outputs = []
             for pixel in pixels:

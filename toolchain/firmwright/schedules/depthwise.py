@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from firmwright.base.dtypes import DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.kernels.depthwise_contract import LaneBlocks
+from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
@@ -185,14 +185,6 @@ def strip_tiles(
                 yield StripTile(each, (n, oy, index * each.outputs + each.first))
 
 
-def first_channel(blocks: LaneBlocks, block: ArithExpr) -> ArithExpr:
-    """Return the first channel of a block."""
-    start = block * blocks.size
-    if blocks.channels % blocks.size == 0:
-        return start
-    return minimum(start, blocks.last_start)
-
-
 @dataclass(frozen=True, slots=True)
 class LaneTile:
     """A strip of outputs of a block of channels.
@@ -210,7 +202,7 @@ class LaneTile:
 def lane_tiles(
     b: Kernel,
     op: OpCall,
-    blocks: LaneBlocks,
+    blocks: ChannelBlocks,
     rows: ValidTapRun,
     strips: Sequence[OutputStrips],
 ) -> Iterator[LaneTile]:
@@ -221,7 +213,7 @@ def lane_tiles(
     _, out_height, out_width, _ = b.y.shape
     row_step = window.dilation[0] * width * channels
     above = rows.taps.start * window.dilation[0] - window.padding[0]
-    lanes = blocks.used_lanes
+    lanes = blocks.stored
     for tile in strip_tiles(b, rows.outputs, strips):
         n, oy, ox = tile.at
         iy = oy * window.stride[0] + above
@@ -231,7 +223,7 @@ def lane_tiles(
         columns = tile.strips.reach * channels
         reach = (len(rows.taps) - 1) * row_step + columns + lanes
         with b.for_("block", blocks.count) as block:
-            channel = b.let("channel", first_channel(blocks, block))
+            channel = b.let("channel", blocks.first(block))
             outputs: list[tir.AccessPtr] = []
             for p in range(tile.strips.outputs):
                 place = target + channel + p * channels

@@ -223,8 +223,7 @@ class Gemm(Generic[ColumnsT]):
     def _outputs(self, b: Kernel, stored: "_Stores", channel: ArithExpr) -> tir.Buffer:
         """Return the outputs of a channel, of the pixels of the block."""
         of_pixel, of_channel = self.strides
-        place = channel if of_channel == 1 else channel * of_channel
-        first = stored.at * of_pixel + place
+        first = stored.at * of_pixel + channel * of_channel
         shape, strides = (self.pixels,), (of_pixel,)
         return b.view("out", stored.y, first, shape, strides=strides, access="w")
 

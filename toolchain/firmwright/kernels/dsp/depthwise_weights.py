@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, Array, DType
+from firmwright.kernels.contract import WrappingSums, fits_element
 
 _WORD = 4
 
 
 @dataclass(frozen=True, slots=True)
-class LinePairs:
+class LinePairs(WrappingSums):
     """The layout of windows of `lines` lines of `across` taps, as int16 or int8.
 
     An element of memory is a half or a byte; rows are [channel, element].
@@ -89,18 +90,11 @@ class LinePairs:
         return weights
 
     def do_weights_fit(self, weights: Array) -> bool:
-        """Whether weights are in the range of an element."""
-        return bool(
-            self.element.min <= weights.min() and weights.max() <= self.element.max
-        )
-
-    def do_sums_fit(self, low: Array, high: Array) -> bool:
-        """Return True: sums are exact modulo 2^32, whatever they are."""
-        return True
+        return fits_element(weights, self.element)
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelPairs:
+class ChannelPairs(WrappingSums):
     """The layout of groups of `group` channels: for each tap, words of two channels.
 
     The last channel of an odd group is paired with itself:
@@ -141,9 +135,4 @@ class ChannelPairs:
         return weights
 
     def do_weights_fit(self, weights: Array) -> bool:
-        """Whether weights are int16."""
-        return bool(INT16.min <= weights.min() and weights.max() <= INT16.max)
-
-    def do_sums_fit(self, low: Array, high: Array) -> bool:
-        """Return True: sums are exact modulo 2^32, whatever they are."""
-        return True
+        return fits_element(weights, self.element)

@@ -19,7 +19,6 @@ _LANES = 16
 _VECTOR = RegisterClass.VECTOR
 _BYTES = RegisterPlace(_VECTOR, INT8, _LANES)
 _OFFSETS = RegisterPlace(_VECTOR, UINT8, _LANES)
-_PLACES = RegisterPlace(_VECTOR, UINT32, SUMS)
 WORDS = RegisterPlace(_VECTOR, INT32, SUMS)
 
 

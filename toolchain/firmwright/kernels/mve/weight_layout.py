@@ -6,6 +6,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, Array, DType
 from firmwright.base.rounding import round_up
+from firmwright.kernels.contract import fits_element
 from firmwright.kernels.mve.dot_products import Weights
 
 _INT4_SUM_BITS = 28
@@ -82,8 +83,7 @@ class WeightRows:
             and not -8 <= weights.min() <= weights.max() < 8
         ):
             return False
-        values = self._values(weights)
-        return bool(INT8.min <= values.min() and values.max() <= INT8.max)
+        return fits_element(self._values(weights), self.element)
 
     def do_sums_fit(self, low: Array, high: Array) -> bool:
         """Whether sums fit: those of int4 are multiplied by 16, others wrap."""

@@ -10,6 +10,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.contract import (
     BiasAdder,
     InterleavedChannels,
@@ -18,7 +19,6 @@ from firmwright.kernels.contract import (
 )
 from firmwright.kernels.depthwise_contract import (
     DepthwiseContract,
-    LaneBlocks,
     OutsideTaps,
     OverlappingBlocks,
     WindowInputs,
@@ -90,7 +90,7 @@ class _ChannelGroupLayer:
 
     window: ConvWindow
     contract: DepthwiseContract
-    blocks: LaneBlocks
+    blocks: ChannelBlocks
     weights: tir.Buffer
     bias: tir.Buffer
     parameters: tir.Buffer
@@ -203,18 +203,18 @@ def _layer(
 ) -> _ChannelGroupLayer:
     kernel = conv2d.weight_offsets(op)[0]
     order = depthwise_microkernels.LANE_ORDERS[contract.channels]
-    blocks = LaneBlocks(kernel.shape[2], contract.channels, order)
+    blocks = ChannelBlocks(kernel.shape[2], contract.channels)
     params = _params(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     bias = conv2d.bias_of(op, "int32").astype(np.int64)
     rows = []
     for group in groups[:1] if contract.is_bias_shared(zero_point) else groups:
         reach = _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
-        rows.append(blocks.pack(bias - zero_point * reach))
+        rows.append(blocks.pack(bias - zero_point * reach, order))
     scales = []
     for values in (params.multipliers, params.shifts):
         by_channel = np.broadcast_to(np.array(values), blocks.channels)
-        scales.append(blocks.pack(by_channel))
+        scales.append(blocks.pack(by_channel, order))
     return _ChannelGroupLayer(
         window_of(op, kernel.shape[:2]),
         contract,
@@ -222,7 +222,7 @@ def _layer(
         _weights(b, contract.layout, kernel),
         b.constant("bias", np.stack(rows), INT32),
         b.constant("scales", np.hstack(scales), INT32),
-        _settings(op, blocks.used_lanes),
+        _settings(op, blocks.stored),
     )
 
 
@@ -258,14 +258,14 @@ def _form(
         start = tile.block * (taps_of_block * blocks.size) + first * blocks.size
         weights = b.pointer(layer.weights, start, reach * blocks.size)
         return VisibleTaps(len(down), len(across), width).name, weights, []
-    extent = (reach - 1) * count + blocks.used_lanes
+    extent = (reach - 1) * count + blocks.stored
     weights = b.pointer(layer.weights, tile.channel + first * count, extent)
     lanes = LaneWindow(
         tile.strips.outputs,
         len(across),
         b.y.dtype,
         layer.weights.dtype,
-        is_partial=blocks.used_lanes < blocks.size,
+        is_partial=blocks.stored < blocks.size,
     )
     name = depthwise_microkernels.lane_window_name(lanes)
     pixel_step = window.stride[1] * count

@@ -9,7 +9,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.mve.dot_products import BYTES_PER_STEP
 from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
@@ -94,7 +94,7 @@ class _Int16RowGemm:
         blocks, steps = self.blocks, self.packed.shape[1]
         count = blocks.stored
         with b.for_("block", blocks.count) as block:
-            row = b.let("row", minimum(block * blocks.size, blocks.last))
+            row = b.let("row", blocks.first(block))
             y = b.view("out", b.y, pixel * blocks.channels + row, (count,), access="w")
             if self.sums.is_wide and self.chunk < steps:
                 self._in_chunks(b, y, column, (block, row))

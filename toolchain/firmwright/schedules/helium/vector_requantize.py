@@ -42,7 +42,6 @@ _C = read_sections(__file__)
 # Multipliers are the bits of factors.
 
 CHANNELS = 4
-PARAMETERS = 3 * CHANNELS
 
 EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "rounding", "lanes")
 

@@ -15,10 +15,10 @@ from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.assembly import string_lines
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.contract import BiasAdder, Requantizer
 from firmwright.kernels.depthwise_contract import (
     DepthwiseContract,
-    LaneBlocks,
     OutsideTaps,
     OverlappingBlocks,
     WindowInputs,
@@ -324,7 +324,7 @@ def _build(
     window = window_of(op, kernel.shape[:2])
     contract = _contract(style, window)
     lanes = contract.channels
-    blocks = LaneBlocks(kernel.shape[2], lanes, tuple(range(lanes)))
+    blocks = ChannelBlocks(kernel.shape[2], lanes)
     packed = contract.layout.pack(kernel.reshape(-1, blocks.channels).T)
     weights = b.constant("weights", packed, contract.layout.element)
     bias = b.constant("bias", blocks.pack(bias_of(op, "float32")), FLOAT32)
