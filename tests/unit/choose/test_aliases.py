@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firmwright.choose.aliases import find_state_aliases
-from firmwright.ir.graph.nodes import Function, Value
+from firmwright.ir.graph.nodes import Function, State
 from firmwright.ir.printer import parse_module
 
 
@@ -62,8 +62,8 @@ def test_a_call_that_reads_and_writes_a_state_may_update_it_in_place() -> None:
     update = graph("%next: i8[4] = neg(%kept) %y: i8[4] = neg(%x)")
     asked: list[tuple[int, str]] = []
 
-    def updates(index: int, state: Value) -> bool:
-        asked.append((index, state.name))
+    def updates(index: int, state: State) -> bool:
+        asked.append((index, state.value.name))
         return True
 
     assert find_state_aliases(update, (), (), updates) == {"next": "kept"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.movement import MovementAttrs, is_subview
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
@@ -89,13 +89,13 @@ def find_state_aliases(
     entry: Function,
     views: Collection[str],
     spans: Sequence[tuple[int, int]],
-    updates: Callable[[int, Value], bool] = lambda index, state: False,
+    updates: Callable[[int, State], bool] = lambda index, state: False,
 ) -> dict[str, str]:
     """Map each value that can be computed in the memory of a state to that state.
 
     Each (first, end) in `spans` is a range of fused calls, which all read until the
     last and write from the first. `updates(index, state)` returns whether the kernel of
-    a call can update a state in place.
+    a call can compute the next value of a state in place.
     """
     if not entry.state:
         return {}
@@ -122,7 +122,7 @@ def find_state_aliases(
         # next is made                    x     after the last read: no copy is needed
         # next is made               x          with it: if the kernel works in place
         is_last_reader = read_at == made_at >= 0
-        is_update = is_last_reader and updates(made_at, state.value)
+        is_update = is_last_reader and updates(made_at, state)
         if read_at < made_at or is_update:
             aliases.setdefault(name, state.value.name)
     return aliases
@@ -152,17 +152,18 @@ def _last_reads(
 
 
 def in_place_kernel(
-    kernel: tir.PrimFunc, call: Call, state: Value
+    kernel: tir.PrimFunc, values: Sequence[Value], state: Value, following: Value
 ) -> tir.PrimFunc | None:
-    """Return the kernel of `call` with its result in the memory of the input `state`.
+    """Return the kernel with its output `following` in the memory of the input `state`.
 
-    The result has no parameter. Returns None if the kernel would overwrite elements
-    before their last read, or if the types differ.
+    `values` are those of the kernel's parameters; `following` has no parameter in the
+    result. Returns None if the kernel would overwrite elements before their last read,
+    or if the types differ.
     """
-    if call.variables.count(state) != 1 or len(call.outputs) != 1:
+    if values.count(state) != 1 or values.count(following) != 1:
         return None
-    source = kernel.params[call.variables.index(state)].value
-    result = kernel.params[len(call.variables)].value
+    source = kernel.params[values.index(state)].value
+    result = kernel.params[values.index(following)].value
     if not isinstance(source, tir.Buffer) or not isinstance(result, tir.Buffer):
         return None
     if (source.shape, source.dtype) != (result.shape, result.dtype):

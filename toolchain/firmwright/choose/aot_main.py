@@ -17,7 +17,7 @@ from firmwright.choose.row_streaming_loop import FusedSegment, build_row_streami
 from firmwright.ir import tir
 from firmwright.ir.bind_requests import bind_constants, bind_tensors
 from firmwright.ir.core import Attr, Constant, Span
-from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
+from firmwright.ir.graph.nodes import Call, Function, State, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
 from firmwright.ops.schedule import LoweringCandidate
 
@@ -197,18 +197,17 @@ class _AotMainBuilder:
     ) -> tuple[tir.PrimFunc, tuple[Value, ...]]:
         """Return the kernel and the values of its parameters.
 
-        If the result is in the memory of an input, a state, that is the kernel without
-        a result.
+        An output in the memory of an input, a state, has no parameter.
         """
-        values = (*call.variables, *call.outputs)
-        result = buffers[values[-1].name]
-        for value in call.variables:
-            if buffers[value.name] == result:
-                updated = in_place_kernel(kernel, call, value)
-                if updated is not None:
-                    return updated, call.variables
-                break
-        return kernel, values
+        values = [*call.variables, *call.outputs]
+        for following in call.outputs:
+            for state in call.variables:
+                if buffers[state.name] == buffers[following.name]:
+                    updated = in_place_kernel(kernel, values, state, following)
+                    if updated is not None:
+                        kernel = updated
+                        values.remove(following)
+        return kernel, tuple(values)
 
     def _streamed_calls(self) -> set[int]:
         """Return the indices of the calls in segments."""
@@ -234,11 +233,13 @@ class _AotMainBuilder:
         """Return the values computed in a state's memory, and that state, by name."""
         streamed = self._streamed_calls()
 
-        def updates(index: int, state: Value) -> bool:
+        def updates(index: int, state: State) -> bool:
             call, candidate = chosen[index]
             if candidate is None or index in streamed:
                 return False
-            return in_place_kernel(candidate.function, call, state) is not None
+            kernel, values = candidate.function, (*call.variables, *call.outputs)
+            updated = in_place_kernel(kernel, values, state.value, state.next)
+            return updated is not None
 
         views: set[str] = set()
         for call in alias_calls:
