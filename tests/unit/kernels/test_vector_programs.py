@@ -136,12 +136,12 @@ def test_sums_of_helium(name: str, sign: int, dtype: DType) -> None:
         check_helium(loop, f"mve_{name}_{dtype.name}", drawn_sum(rng, dtype))
 
 
-@pytest.mark.parametrize("name", ["add", "sub"])
-def test_sums_of_riscv_vectors(name: str) -> None:
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("name", ["add", "sub", "mul"])
+def test_sums_of_riscv_vectors(name: str, dtype: DType) -> None:
     rng = np.random.default_rng(len(name))
-    loop = riscv_add_sub.vector_sum(name)
-    for _ in range(2):
-        check_riscv(loop, f"rvv_{name}_int8", drawn_sum(rng, INT8), 32)
+    loop = riscv_add_sub.vector_sum(name, dtype)
+    check_riscv(loop, f"rvv_{name}_{dtype.name}", drawn_sum(rng, dtype), 32)
 
 
 @pytest.mark.parametrize(("dtype", "lane", "bits"), [(INT8, 16, 3), (INT16, 32, 8)])
@@ -198,12 +198,16 @@ def test_sums_of_rows_of_helium() -> None:
     check_helium(pool2d.ROW_SUMS, "mve_add_row", numbers)
 
 
-def test_pools_of_riscv_vectors() -> None:
-    numbers = mean_numbers(riscv_pool2d.SUMS, INT8, INT16, 2)
-    check_riscv(riscv_pool2d.MEANS, "rvv_mean_int8_16", numbers, riscv_pool2d.SUMS)
-    limits = {"start": -128, "low": -100, "high": 90}
-    numbers = {**window_numbers(riscv_pool2d.BYTES, 2, 2), **limits}
-    check_riscv(riscv_pool2d.MAXIMA, "rvv_max_int8", numbers, riscv_pool2d.BYTES)
+@pytest.mark.parametrize(("dtype", "lane"), riscv_pool2d.SUMS.items())
+def test_pools_of_riscv_vectors(dtype: DType, lane: DType) -> None:
+    lanes = riscv_pool2d.means_lanes(dtype)
+    numbers = mean_numbers(lanes, dtype, lane, 2)
+    name = f"{dtype.name}_{lane.bits}"
+    check_riscv(riscv_pool2d.MEANS[dtype], f"rvv_mean_{name}", numbers, lanes)
+    lanes = riscv_pool2d.maxima_lanes(dtype)
+    limits = {"start": dtype.min, "low": -100, "high": 90}
+    numbers = {**window_numbers(lanes, 2, 2), **limits}
+    check_riscv(riscv_pool2d.MAXIMA[dtype], f"rvv_max_{dtype.name}", numbers, lanes)
 
 
 @pytest.mark.parametrize("activation", range(4))

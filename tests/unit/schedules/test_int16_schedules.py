@@ -27,6 +27,8 @@ from firmwright.schedules.helium import (
     int16_conv2d_fully_connected,
 )
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import conv2d_fully_connected as riscv_layers
+from firmwright.schedules.rvv import depthwise_conv2d as riscv_depthwise
 from tests.unit.ir.verified import verify_prim_func
 
 SCHEDULES = (
@@ -39,9 +41,19 @@ SCHEDULES = (
     depthwise_channel_groups.SCHEDULES[0],
     *int16_im2col.SCHEDULES,
     *depthwise_strips.SCHEDULES,
+    *(
+        schedule
+        for schedule in (*riscv_layers.SCHEDULES, *riscv_depthwise.SCHEDULES)
+        if schedule.name.endswith(".int16")
+    ),
 )
 LARGE = (*depthwise_channel_groups.SCHEDULES, *depthwise_strips.SCHEDULES[1:])
-FOR_32_BIT_SUMS = ("helium.depthwise", "helium.conv2d", "dsp.depthwise.sliding_window")
+FOR_32_BIT_SUMS = (
+    "helium.depthwise",
+    "helium.conv2d",
+    "dsp.depthwise.sliding_window",
+    "rvv.",
+)
 DEEP = (
     *(r for r in SCHEDULES if not r.name.startswith(FOR_32_BIT_SUMS)),
     int16_conv2d_fully_connected.INT16_ROW_RULE,

@@ -86,7 +86,7 @@ def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumu
 
 
 @dataclass(frozen=True, slots=True)
-class _HighWordForm:
+class HighWordForm:
     """A requantization by the high word of (acc << left) times a factor.
 
     The factor of a channel is `high` or, if it takes two words, 2^32 `high` + `low`.
@@ -106,7 +106,7 @@ def _bind_high_word(
     b: Kernel, step: Requantization | ExactScale, reach: Array
 ) -> BindChannel | None:
     """Return the requantization by the high word of a product, if that is exact."""
-    form = _fit_high_word(step, reach)
+    form = fit_high_word(step, reach)
     if form is None:
         return None
     has_low = form.low is not None
@@ -143,9 +143,9 @@ def _bind_high_word(
     return bind
 
 
-def _fit_high_word(
+def fit_high_word(
     step: Requantization | ExactScale, reach: Array
-) -> _HighWordForm | None:
+) -> HighWordForm | None:
     """Return the form by the high word of a product, or None if that is not exact.
 
     acc 2^k is multiplied by m 2^j: a sum of 64 bits by a word or, for a factor of 53
@@ -185,7 +185,7 @@ def _fit_high_word(
     is_beyond = is_exact and reach.max() > INT32.max
     if not fits or is_beyond or is_half.any() != is_half.all():
         return None
-    return _HighWordForm(
+    return HighWordForm(
         left=left,
         high=high,
         low=low if is_exact else None,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, logical_and, maximum, minimum
@@ -86,8 +85,7 @@ def allocate_row_band(
     columns = band_width(window, outputs)
     channels = source.shape[3]
     size = window.size[0] * sum(columns) * channels
-    dtype = FLOAT32 if source.dtype == FLOAT32 else INT8
-    buffer = b.allocate("band", dtype, (size,), 8)
+    buffer = b.allocate("band", source.dtype, (size,), 8)
     if columns[0] or columns[2]:
         moves.fill_buffer(b, buffer, zero_point, size)
     return RowBand(window, source, buffer, channels, columns, moves)

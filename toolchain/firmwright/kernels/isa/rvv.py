@@ -22,6 +22,7 @@ from firmwright.base.dtypes import (
     INT64,
     UINT16,
     UINT32,
+    UINT64,
     DType,
 )
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, maximum, minimum
@@ -38,7 +39,7 @@ from firmwright.kernels.isa.instruction import (
     Word,
     signature,
 )
-from firmwright.kernels.isa.lanes import constant, high_product
+from firmwright.kernels.isa.lanes import constant, high_product, shift_right
 from firmwright.kernels.isa.operations import lanewise
 from firmwright.kernels.isa.vectors import (
     active,
@@ -47,6 +48,7 @@ from firmwright.kernels.isa.vectors import (
     each,
     first_lanes,
     high_half_of_product,
+    multiply,
     products,
     repeat,
     rounding_doubling_high_product,
@@ -70,6 +72,12 @@ def register_group(dtype: DType, lanes: int) -> str:
 def riscv_row(lanes: int, dtype: DType, name: str) -> Instr:
     """Return the instruction whose name ends with the group of some lanes."""
     return RVV.rows[f"{name}_{register_group(dtype, lanes)}"]
+
+
+def reinterpret(lanes: int, source: DType, target: DType) -> Instr:
+    """Return the row that makes lanes of another type of the same bits."""
+    groups = (register_group(dtype, lanes) for dtype in (source, target))
+    return RVV.rows[f"vreinterpret_v_{'_'.join(groups)}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +132,8 @@ class _Vectors:
         RVV.row("", places_of_row, compute, full, c)
 
 
-_ROUNDED = "__RISCV_VXRM_RNU"
-"""Rounds to nearest, halves up."""
+_ROUNDED, _DOWN = "__RISCV_VXRM_RNU", "__RISCV_VXRM_RDN"
+"""Rounds to nearest, halves up; rounds down."""
 _ROUNDED_TEXT = f"{{a}}, {{b}}, {_ROUNDED}"
 
 
@@ -165,6 +173,11 @@ def _as_int(value: ArithExpr) -> ArithExpr:
 def _add_product(total: ArithExpr, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Return total + a * b modulo 2^32."""
     return add(total, a.cast(INT32) * b.cast(INT32))
+
+
+def _halved_sum(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return (a + b) / 2 of uint32, rounded down; the sum has 33 bits."""
+    return shift_right(a.cast(UINT64) + b.cast(UINT64), 1).cast(UINT32)
 
 
 def _narrowed(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
@@ -237,6 +250,17 @@ def _narrow(v: _Vectors) -> None:
     _limit(v)
 
 
+def _high_words(v: _Vectors) -> None:
+    """Add the steps of the high word of a product of 96 bits."""
+    v.lane_row("vmul_vv", multiply, INT32, INT32, INT32)
+    v.lane_row("vmul_vx", multiply, INT32, INT32, Int)
+    text = f"{{a}}, {{b}}, {_DOWN}"
+    v.lane_row("vaaddu_vv", _halved_sum, UINT32, UINT32, UINT32, text=text)
+    v.lane_row("vsrl_vx", _shift_right, UINT32, UINT32, Word)
+    for source, target in ((INT32, UINT32), (UINT32, INT32)):
+        _reinterpret(v, source, target)
+
+
 def _limit(v: _Vectors) -> None:
     """Add the instructions that make bytes of halves."""
     v.lane_row("vsadd_vx", saturating_add, INT16, INT16, Int, text="{a}, (int16_t){b}")
@@ -264,6 +288,7 @@ def _multiply_accumulate(v: _Vectors) -> None:
 def _tensor_sums(v: _Vectors) -> None:
     """Add the other instructions of sums of two tensors."""
     v.lane_row("vsext_vf4", _as_int, INT32, INT8, text="{a}")
+    v.lane_row("vsext_vf2", _as_int, INT32, INT16, text="{a}")
     v.lane_row("vsub_vv", subtract, INT32, INT32, INT32)
     v.lane_row("vsub_vx", subtract, INT32, INT32, Int)
     v.lane_row("vsll_vx", _shift_left, INT32, INT32, Word)
@@ -343,6 +368,12 @@ def _means_of_bytes(v: _Vectors) -> None:
         _reinterpret(v, source, target)
 
 
+def _means_of_halves(v: _Vectors) -> None:
+    """Add the other instructions of sums of halves in words, and of their quotients."""
+    _fill(v, INT32)
+    v.lane_row("vmulhu_vx", high_half_of_product, UINT32, UINT32, Word)
+
+
 def _reinterpret(v: _Vectors, source: DType, target: DType) -> None:
     name = f"vreinterpret_v_{v.group(source)}_{v.group(target)}"
 
@@ -357,13 +388,16 @@ def _reinterpret(v: _Vectors, source: DType, target: DType) -> None:
 for _lanes in (8, 16, 32):
     _group = _Vectors(_lanes)
     _length(f"e32{_group.group(INT32)[3:]}", _lanes)
-    for _dtype in (INT32, UINT16, INT8):
+    for _dtype in (INT32, UINT16, INT16, INT8):
         _load(_group, _dtype)
-    _store(_group, INT8)
+    for _dtype in (INT16, INT8):
+        _store(_group, _dtype)
     _scale(_group)
     _narrow(_group)
+    _high_words(_group)
     _multiply_accumulate(_group)
 _tensor_sums(_Vectors(32))
+_means_of_halves(_Vectors(32))
 _products_by_channel(_Vectors(32))
 _length("e16m8", 64)
 _load(_Vectors(64), INT8)
@@ -371,7 +405,11 @@ _products_of_bytes(_Vectors(64))
 _fill(_Vectors(64), INT16)
 _means_of_bytes(_Vectors(64))
 _limit(_Vectors(64))
-_store(_Vectors(64), INT8)
+for _dtype in (INT16, INT8):
+    _store(_Vectors(64), _dtype)
+_load(_Vectors(64), INT16)
+_Vectors(64).lane_row("vmax_vv", maximum, INT16, INT16, INT16)
+_Vectors(64).lane_row("vmin_vv", minimum, INT16, INT16, INT16)
 _length("e8m8", 128)
 _load(_Vectors(128), INT8)
 _store(_Vectors(128), INT8)

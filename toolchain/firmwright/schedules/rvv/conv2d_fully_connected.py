@@ -7,7 +7,7 @@ from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
@@ -16,17 +16,22 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import register_group, riscv_row
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.epilogue import layer_requantization
-from firmwright.schedules.rvv import vector_requantize
-from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES
+from firmwright.schedules.rvv.endings import (
+    BYTES,
+    EXACT,
+    HALVES,
+    NOMINAL_LANES,
+    Ending,
+    layer_ending,
+    pixel_sums,
+)
 from firmwright.schedules.rvv.window_kernel import (
-    block_text,
     emit_window_kernel,
+    ending_text,
     make_intrinsic,
 )
 
@@ -36,9 +41,9 @@ _C = read_sections(__file__)
 # input and VWMACC.
 #
 # `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums
-# of 24 registers. `rvv_dot_1_GROUP`, for one pixel: the products of GROUP successive
-# taps are added in 16 bits, which they fit (`longest_group`), and these to 32-bit sums
-# in two variables. Instructions have twice as many lanes.
+# of 24 registers. `rvv_dot_1_GROUP`, for one pixel of int8: the products of GROUP
+# successive taps are added in 16 bits, which they fit (`longest_group`), and these to
+# 32-bit sums in two variables. Instructions have twice as many lanes.
 
 _GROUPS = (1, 2, 4, 8)
 
@@ -47,31 +52,34 @@ _GROUPS = (1, 2, 4, 8)
 class RvvDotKernel:
     """The micro-kernel of `pixels`; with a `group`, products are added in 16 bits."""
 
+    ending: Ending
     pixels: int
     group: int = 0
 
     @property
     def name(self) -> str:
-        return f"rvv_dot_{self.pixels}" + (f"_{self.group}" if self.group else "")
+        size = f"{self.pixels}" + (f"_{self.group}" if self.group else "")
+        return f"rvv_dot{self.ending.name}_{size}"
 
     @property
     def lmul(self) -> int:
         """The registers of a variable of 32-bit sums."""
-        return 8 if self.group else 24 // self.pixels
+        return 8 if self.group else min(8, 24 // self.pixels)
 
     def instructions(self, rows: int, run: int, channels: int) -> int:
         """Return the instructions for all channels with vectors of 128 bits."""
         lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
         tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
         sums = 2 if self.group else self.pixels
-        block = round(24 + 8 * sums + rows * (6 + run * tap))
+        ending = 24 + self.ending.instructions * sums
+        block = round(ending + rows * (6 + run * tap))
         return divide_up(channels, lanes) * block
 
     def text(self) -> str:
         return self._grouped_text() if self.group else self._pixels_text()
 
     def _grouped_text(self) -> str:
-        finish = vector_requantize.requantize_text
+        finish = self.ending.text
         first = finish([("sum0", "y + at")], 8, "at", "vl0")
         second = finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1")
         return fill_text(
@@ -100,15 +108,20 @@ class RvvDotKernel:
         tap_text = fill_text(_C["tap"], tap=vector_text(k.build_vectors()), sums=kept)
         return fill_text(
             _C["pixels"],
-            start="\n".join(copies),
+            type=self.ending.output.c_type,
+            start="\n".join(copies or ["    (void)pixel_step;"]),
             tap=indent(tap_text, " " * 16),
             last=indent(tap_text, " " * 12),
-            finish=block_text(vector_requantize.pixel_sums(self.pixels), self.lmul),
+            finish=ending_text(self.ending, pixel_sums(self.pixels), self.lmul),
             m=group,
         )
 
 
-LOOPS = (*map(RvvDotKernel, (3, 6, 12)), *(RvvDotKernel(1, group) for group in _GROUPS))
+LOOPS = (
+    *(RvvDotKernel(BYTES, pixels) for pixels in (3, 6, 12)),
+    *(RvvDotKernel(BYTES, 1, group) for group in _GROUPS),
+    *(RvvDotKernel(each, n) for each in (HALVES, EXACT) for n in (1, 2, 3, 6, 12)),
+)
 
 
 def longest_group(flat: Array, run: int) -> int:
@@ -130,13 +143,15 @@ def longest_group(flat: Array, run: int) -> int:
     return max(group for group in _GROUPS if group == 1 or fits(group))
 
 
-def choose_loop(flat: Array, rows: int, pixels: int) -> RvvDotKernel:
+def choose_loop(ending: Ending, flat: Array, rows: int, pixels: int) -> RvvDotKernel:
     """Return the loop with the fewest instructions for `pixels` pixels."""
     channels, run = len(flat), flat.shape[1] // rows
     limit = longest_group(flat, run)
     loops = []
     for loop in LOOPS:
-        if loop.pixels <= pixels and loop.group in (0, limit):
+        if loop.ending is not ending or loop.pixels > pixels:
+            continue
+        if loop.group in (0, limit):
             loops.append(loop)
 
     def cost(loop: RvvDotKernel) -> int:
@@ -147,36 +162,48 @@ def choose_loop(flat: Array, rows: int, pixels: int) -> RvvDotKernel:
 
 
 def _intrinsic(loop: RvvDotKernel) -> Intrinsic:
-    count = loop.instructions
-    return make_intrinsic(loop.name, loop.pixels, loop.text(), count, by_channel=False)
+    return make_intrinsic(
+        loop.name,
+        loop.ending,
+        loop.pixels,
+        loop.text(),
+        loop.instructions,
+        by_channel=False,
+    )
 
 
 INTRINSICS = tuple(map(_intrinsic, LOOPS))
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    if not vector_requantize.is_int8_layer(op) or kernel_window(op).dilation[1] != 1:
+def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
+    if op.input(0).dtype != dtype or kernel_window(op).dilation[1] != 1:
         return ()
-    if op.op == "fully_connected" and not fully_connected.has_int32_multiplier(op):
-        return ()
-    applies = vector_requantize.supports_requantize(layer_requantization(op))
-    return (NO_CONFIG,) if applies else ()
+    return (NO_CONFIG,) if layer_ending(op) else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, window = weights_of(op), kernel_window(op)
+    layer = layer_ending(op)
+    assert layer is not None
     flat = kernel.reshape(len(kernel), -1)
     rows = window.size[0]
     if window.pointwise:
         pixels = op.output.elements // len(kernel)
     else:
         pixels = op.output.shape[2]
-    loop = choose_loop(flat, rows, pixels)
+    loop = choose_loop(layer.ending, flat, rows, pixels)
     row = (flat.shape[1] // rows, 1, 1)
-    emit_window_kernel(b, op, window, loop.name, flat, loop.pixels, row)
+    emit_window_kernel(b, op, window, loop.name, layer, flat, loop.pixels, row)
 
 
 SCHEDULES = tuple(
-    Schedule(f"rvv.{name}.channels", name, frozenset({"rvv"}), _configs, _build)
+    Schedule(
+        f"rvv.{name}.{variant}",
+        name,
+        frozenset({"rvv"}),
+        partial(_configs, dtype),
+        _build,
+    )
     for name in ("conv2d", "fully_connected")
+    for dtype, variant in ((INT8, "channels"), (INT16, "int16"))
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
 
-from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
@@ -14,14 +14,21 @@ from firmwright.kernels.isa.rvv import riscv_row
 from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
+from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.rvv import vector_requantize
+from firmwright.schedules.rvv.endings import (
+    BYTES,
+    HALVES,
+    NOMINAL_LANES,
+    Ending,
+    layer_ending,
+    pixel_sums,
+)
 from firmwright.schedules.rvv.window_kernel import (
-    block_text,
     emit_window_kernel,
+    ending_text,
     make_intrinsic,
 )
 
@@ -34,57 +41,72 @@ _C = read_sections(__file__)
 _REPEATED_CHANNELS = 64
 
 
-def _text(pixels: int) -> str:
-    sums = vector_requantize.pixel_sums(pixels)
+def _text(ending: Ending, pixels: int) -> str:
     start = "vint32m8_t sum1 = sum0;" if pixels > 1 else "(void)pixel_step;"
     return fill_text(
         _C["text"],
+        type=ending.output.c_type,
         start=start,
-        products=indent(vector_text(_tap(pixels)), " " * 12),
-        finish=block_text(sums, 8),
+        products=indent(vector_text(_tap(ending.output, pixels)), " " * 12),
+        finish=ending_text(ending, pixel_sums(pixels), 8),
     )
 
 
-def _tap(pixels: int) -> VectorProgram:
+def _tap(dtype: DType, pixels: int) -> VectorProgram:
     """Return the products of a tap of all channels with those of some pixels."""
-    lanes = vector_requantize.NOMINAL_LANES
+    lanes = NOMINAL_LANES
     k, halves = VectorBuilder("tap"), partial(riscv_row, lanes, INT16)
-    load = riscv_row(lanes, INT8, "vle8_v")
 
-    def extended(name: str, place: str) -> VirtualRegister:
-        return k.named(name, halves("vsext_vf2"), k(load, k.pointer(place, INT8)[0]))
+    def loaded(name: str, place: str, dtype: DType) -> VirtualRegister:
+        load = riscv_row(lanes, dtype, f"vle{dtype.bits}_v")
+        at = k.pointer(place, dtype)[0]
+        if dtype == INT16:
+            return k.named(name, load, at)
+        return k.named(name, halves("vsext_vf2"), k(load, at))
 
-    tap = extended("tap", "weight")
+    tap = loaded("tap", "weight", INT8)
     for p in range(pixels):
         total = k.variable(f"sum{p}", RegisterPlace(RegisterClass.VECTOR, INT32, lanes))
-        x = extended(f"x{p}", f"from + {p} * pixel_step" if p else "from")
+        x = loaded(f"x{p}", f"from + {p} * pixel_step" if p else "from", dtype)
         k(riscv_row(lanes, INT32, "vwmacc_vv"), total, x, tap, into=total)
     return k.build_vectors()
 
 
 def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
-    blocks = divide_up(channels, vector_requantize.NOMINAL_LANES)
+    blocks = divide_up(channels, NOMINAL_LANES)
     return blocks * (24 + 8 * pixels + 4 * rows + rows * columns * (4 + 4 * pixels))
 
 
-def _intrinsic(pixels: int) -> Intrinsic:
-    name = f"rvv_depthwise_{pixels}"
-    count = partial(_count, pixels)
-    return make_intrinsic(name, pixels, _text(pixels), count, by_channel=True)
+def _name(ending: Ending, pixels: int) -> str:
+    return f"rvv_depthwise{ending.name}_{pixels}"
 
 
-INTRINSICS = (_intrinsic(1), _intrinsic(2))
+def _intrinsic(ending: Ending, pixels: int) -> Intrinsic:
+    return make_intrinsic(
+        _name(ending, pixels),
+        ending,
+        pixels,
+        _text(ending, pixels),
+        partial(_count, pixels),
+        by_channel=True,
+    )
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    if not vector_requantize.is_int8_layer(op) or channel_multiplier_of(op) != 1:
+INTRINSICS = tuple(
+    _intrinsic(ending, pixels) for ending in (BYTES, HALVES) for pixels in (1, 2)
+)
+
+
+def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
+    if op.input(0).dtype != dtype or channel_multiplier_of(op) != 1:
         return ()
-    applies = vector_requantize.supports_requantize(requantization_of(op))
-    return (NO_CONFIG,) if applies else ()
+    return (NO_CONFIG,) if layer_ending(op) else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, width = weights_of(op)[0], op.output.shape[2]
+    layer = layer_ending(op)
+    assert layer is not None
     rows, columns, channels = kernel.shape
     window = window_of(op, (rows, columns))
     repeats = 1
@@ -97,7 +119,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         b=b,
         op=op,
         window=window,
-        name=f"rvv_depthwise_{pixels}",
+        name=_name(layer.ending, pixels),
+        layer=layer,
         flat=flat,
         pixels=pixels,
         columns=row,
@@ -105,12 +128,13 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     )
 
 
-SCHEDULES = (
+SCHEDULES = tuple(
     Schedule(
-        "rvv.depthwise_conv2d.channels",
+        f"rvv.depthwise_conv2d.{variant}",
         "depthwise_conv2d",
         frozenset({"rvv"}),
-        _configs,
+        partial(_configs, dtype),
         _build,
-    ),
+    )
+    for dtype, variant in ((INT8, "channels"), (INT16, "int16"))
 )

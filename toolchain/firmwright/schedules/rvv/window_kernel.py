@@ -1,6 +1,6 @@
 """The common form of the RVV micro-kernels: windows of pixels times packed weights.
 
-Also the copies and fills of int8 runs that they need.
+Also the copies and fills of runs that they need.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
@@ -34,13 +34,9 @@ from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.schedules.epilogue import (
-    fold_zero_point_into_bias,
-    layer_requantization,
-)
+from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.row_band import RowMoves, pixel_blocks, window_rows
-from firmwright.schedules.rvv import vector_requantize
-from firmwright.schedules.rvv.vector_requantize import REQUANTIZED
+from firmwright.schedules.rvv.endings import Ending, LayerEnding
 
 _C = read_sections(__file__)
 
@@ -49,8 +45,8 @@ _C = read_sections(__file__)
 # its predecessor. Weights are [tap, channel], so that nothing depends on the length of
 # a vector.
 
-_BYTES = 128
-"""The lanes of eight registers of 128 bits."""
+_BITS = 1024
+"""Eight registers of 128 bits."""
 _STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
 
 
@@ -64,7 +60,7 @@ def _copy(
 ) -> None:
     y = b.pointer(target, at, count, "w")
     x = b.pointer(source, start, count)
-    b.evaluate("rvv_copy", [y, x, count])
+    b.evaluate(f"rvv_copy_{source.dtype.name}", [y, x, count])
 
 
 def _fill(
@@ -74,7 +70,8 @@ def _fill(
     value: ArithExpr | int,
     count: int,
 ) -> None:
-    b.evaluate("rvv_fill", [b.pointer(target, at, count, "w"), value, count])
+    y = b.pointer(target, at, count, "w")
+    b.evaluate(f"rvv_fill_{target.dtype.name}", [y, value, count])
 
 
 def _fill_buffer(
@@ -88,42 +85,48 @@ ROW_MOVES = RowMoves(_copy, _fill, _fill_buffer)
 
 def _move(
     name: str,
+    dtype: DType,
     source: Sequence[Operand],
     element: Element,
     text: str,
 ) -> Iterator[Intrinsic]:
     yield from element_intrinsics(
-        f"rvv_{name}",
-        (*pointers(INT8, "w", y=1), *source, *immediates("count")),
+        f"rvv_{name}_{dtype.name}",
+        (*pointers(dtype, "w", y=1), *source, *immediates("count")),
         element,
-        f"{name.capitalize()} of `count` bytes.",
+        f"{name.capitalize()} of `count` elements.",
         "rvv",
         text,
-        lambda args: 4 + 6 * divide_up(args[2], _BYTES),
+        lambda args: 4 + 6 * divide_up(args[2] * dtype.bits, _BITS),
     )
 
 
-def _copy_text() -> str:
-    x, y = PointerOperand("x", INT8), PointerOperand("y", INT8, "w")
-    loop = ElementLoop((x,), y, INT8, lambda k, lanes: lanes[0])
-    return riscv_text(loop, _BYTES)
+def _copy_text(dtype: DType) -> str:
+    x, y = PointerOperand("x", dtype), PointerOperand("y", dtype, "w")
+    loop = ElementLoop((x,), y, dtype, lambda k, lanes: lanes[0])
+    return riscv_text(loop, _BITS // dtype.bits)
 
 
-def _fill_text() -> str:
+def _fill_text(dtype: DType) -> str:
     """Return a loop that stores a vector which is there before."""
-    row = riscv_row(_BYTES, INT8, "vmv_v_x")
-    before = VectorBuilder("fill", "__riscv_vsetvlmax_e8m8()")
+    lanes = _BITS // dtype.bits
+    row = riscv_row(lanes, dtype, "vmv_v_x")
+    before = VectorBuilder("fill", f"__riscv_vsetvlmax_e{dtype.bits}m8()")
     filled = before.named("filled", row, before.number("value"))
-    y = PointerOperand("y", INT8, "w")
-    loop = ElementLoop((), y, INT8, lambda k, lanes: replace(filled, is_local=False))
-    return f"{vector_text(before.build_vectors())}\n{riscv_text(loop, _BYTES)}"
+    y = PointerOperand("y", dtype, "w")
+    loop = ElementLoop((), y, dtype, lambda k, lanes: replace(filled, is_local=False))
+    return f"{vector_text(before.build_vectors())}\n{riscv_text(loop, lanes)}"
 
 
-INTRINSICS = (
-    REQUANTIZED,
-    *_move("copy", pointers(INT8, x=1), lambda x: x, _copy_text()),
-    *_move("fill", immediates("value"), lambda value: value.cast(INT8), _fill_text()),
-)
+def _moves(dtype: DType) -> Iterator[Intrinsic]:
+    x, value = pointers(dtype, x=1), immediates("value")
+    yield from _move("copy", dtype, x, lambda x: x, _copy_text(dtype))
+    yield from _move(
+        "fill", dtype, value, lambda value: value.cast(dtype), _fill_text(dtype)
+    )
+
+
+INTRINSICS = (*_moves(INT8), *_moves(INT16))
 
 
 def emit_window_kernel(
@@ -131,6 +134,7 @@ def emit_window_kernel(
     op: OpCall,
     window: ConvWindow,
     name: str,
+    layer: LayerEnding,
     flat: Array,
     pixels: int,
     columns: tuple[int, int, int],
@@ -141,13 +145,12 @@ def emit_window_kernel(
     `columns` are the taps of a window row, their distance, and the values read at each.
     With `repeats`, as many adjacent pixels are one.
     """
-    params = layer_requantization(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     weights = b.constant("weights", np.tile(flat.T, repeats), INT8)
-    bias = np.tile(fold_zero_point_into_bias(op, flat), repeats)
-    q, s = vector_requantize.parameter_tables(b, params, bias)
+    q, s = layer.tables(b, fold_zero_point_into_bias(op, flat), repeats)
     taps, distance, values = columns
     rows, outputs = flat.shape[1] // taps, len(flat)
+    channels = outputs * repeats
     pitch = window.stride[1] * op.input(0).shape[-1]
     with Nest() as enter:
         source = b.input(0)
@@ -165,7 +168,7 @@ def emit_window_kernel(
         span = pitch * repeats
         last = (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance
         reach = last + values
-        size = pixels * len(bias)
+        size = pixels * channels
         b.evaluate(
             name,
             [
@@ -174,21 +177,22 @@ def emit_window_kernel(
                 b.pointer(q, 0, q.elements),
                 b.pointer(s, 0, s.elements),
                 b.pointer(b.y, (at + first) * outputs, size, "w"),
-                *(span, rows, taps, row_step, distance, len(bias)),
-                *vector_requantize.requantize_settings(params),
+                *(span, rows, taps, row_step, distance, channels),
+                *layer.settings,
             ],
         )
 
 
 def make_intrinsic(
     name: str,
+    ending: Ending,
     pixels: int,
     text: str,
     count: Callable[[int, int, int], int],
     *,
     by_channel: bool,
 ) -> Intrinsic:
-    """Return the micro-kernel of `pixels` pixels.
+    """Return the micro-kernel of `pixels` pixels, of inputs of the outputs' type.
 
     All channels read the same inputs, or with `by_channel` their own. `count` takes
     rows, columns and channels.
@@ -205,33 +209,37 @@ def make_intrinsic(
         taps = "pkc...,kc->pc..." if by_channel else "pkz...,kc->pc..."
         sums = np.einsum(taps, values, weights)
         by_lane = (channels, *[1] * (sums.ndim - 2))
-        bias, multiplier = np.reshape(q, (2, *by_lane)).astype(np.int32)
+        bias, *factors = np.reshape(q, (-1, *by_lane)).astype(np.int32)
         right = np.reshape(s, by_lane).astype(np.int32)
-        result = REQUANTIZED.meaning(sums + bias, multiplier, right, *rest[6:])
+        result = ending.results(sums + bias, factors, right, rest[6:])
         return np.reshape(result, (-1, *sums.shape[2:]))
 
     return Intrinsic(
         name,
         operands=(
-            *pointers(INT8, w=1, x=1),
-            *pointers(INT32, q=2),
+            *pointers(INT8, w=1),
+            *pointers(ending.output, x=1),
+            *pointers(INT32, q=1 + len(ending.factors)),
             *pointers(UINT16, s=1),
-            *pointers(INT8, "w", y=pixels),
-            *immediates(*_STEPS, "zero_point", "low", "high", "rounding"),
+            *pointers(ending.output, "w", y=pixels),
+            *immediates(*_STEPS, *ending.settings),
         ),
         meaning=meaning,
         portable=fill_text(
             _C["portable"],
             pixels=pixels,
             c=" + c" if by_channel else "",
+            function=ending.element.name,
+            arguments=ending.arguments,
         ),
-        doc="Products of windows and the weights of all channels, requantised.",
+        doc="Products of windows and the weights of all channels, requantized.",
         requires="rvv",
         text={"gnu": text},
-        calls=(REQUANTIZED.name,),
+        calls=(ending.element.name,),
         count=lambda args: count(args[6], args[7], args[10]),
     )
 
 
-def block_text(sums: Sequence[tuple[str, str]], lmul: int) -> str:
-    return indent(vector_requantize.requantize_text(sums, lmul, "at", "vl"), "    ")
+def ending_text(ending: Ending, sums: Sequence[tuple[str, str]], lmul: int) -> str:
+    """Return C that stores the outputs of a block of channels."""
+    return indent(ending.text(sums, lmul, "at"), "    ")
