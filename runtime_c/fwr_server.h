@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Version of the messages below; the first two bytes of a hello answer. */
-#define FWR_LINK_VERSION 3u
+#define FWR_LINK_VERSION 4u
 
 enum fwr_command {
     FWR_HELLO = 1,

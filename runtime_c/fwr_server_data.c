@@ -39,6 +39,13 @@ static int32_t feed_row(uint32_t row)
     return result;
 }
 
+/* Returns whether a write continues the bytes before it. One without bytes reports that a debugger
+ * has written all bytes up to its end. */
+static bool follows(uint32_t offset, uint32_t size, uint32_t written)
+{
+    return (size == 0 || offset <= written) && offset + size > written;
+}
+
 static int32_t write_tensor(const struct fwr_tensor *tensor, uint32_t offset, const uint8_t *from,
                             uint32_t size)
 {
@@ -121,8 +128,7 @@ int32_t fwr_server_do_write_input(const uint8_t *data)
         return FWR_E_IO;
     }
     fwr_server.output_valid = false;
-    if (index == fwr_server.input_index && offset <= fwr_server.input_offset &&
-        offset + size > fwr_server.input_offset) {
+    if (index == fwr_server.input_index && follows(offset, size, fwr_server.input_offset)) {
         fwr_server.input_offset = offset + size;
         pass_full_inputs();
     }
@@ -142,7 +148,7 @@ int32_t fwr_server_do_write_params(const uint8_t *data)
     }
     memcpy((uint8_t *)model->params + offset, &data[4], size);
     fwr_server.output_valid = false;
-    if (offset <= fwr_server.params_written && offset + size > fwr_server.params_written) {
+    if (follows(offset, size, fwr_server.params_written)) {
         fwr_server.params_written = offset + size;
     }
     return FWR_OK;

@@ -23,14 +23,15 @@ int32_t fwr_server_do_hello(uint8_t *data)
         port->counter_scale_den,
         fwr_server.run_cost,
         port->stack_low ? (uint32_t)((uintptr_t)port->stack_high - (uintptr_t)port->stack_low) : 0,
-        port->receive_bytes, /* only two bytes are sent */
     };
     fwr_link_put(&data[0], FWR_LINK_VERSION, 2);
     fwr_link_put(&data[2], FWR_ABI, 2);
     memcpy(&data[4], model->id, 16);
     fwr_link_put_all(&data[20], counts, 6, 2);
-    fwr_link_put_all(&data[32], sizes, 6, 4);
-    return 54;
+    fwr_link_put_all(&data[32], sizes, 5, 4);
+    fwr_link_put(&data[52], port->receive_bytes, 2);
+    fwr_link_put(&data[54], (uint32_t)(uintptr_t)model->params, 4);
+    return 58;
 }
 
 const struct fwr_tensor *fwr_server_find_tensor(uint32_t is_output, uint32_t index)
@@ -81,15 +82,28 @@ int32_t fwr_server_do_text(uint8_t *data)
     return (int32_t)(2u + part);
 }
 
+/* Returns where a debugger can access the tensor, or 0 if only the server can. */
+static uint32_t debug_address(const struct fwr_tensor *tensor, bool is_output)
+{
+#if FWR_PRIVATE_IO
+    if (tensor->is_private) {
+        return 0;
+    }
+#endif
+    return fwr_server.model->feed && !is_output ? 0 : (uint32_t)(uintptr_t)tensor->data;
+}
+
 int32_t fwr_server_do_tensor(uint8_t *data)
 {
+    bool is_output = data[0] != 0;
     const struct fwr_tensor *tensor = fwr_server_find_tensor(data[0], fwr_link_get(&data[1], 2));
     if (!tensor) {
         return FWR_E_RANGE;
     }
     data[0] = tensor->dtype;
     fwr_link_put(&data[1], tensor->size_bytes, 4);
-    return 5;
+    fwr_link_put(&data[5], debug_address(tensor, is_output), 4);
+    return 9;
 }
 
 uint32_t fwr_server_stack_used(void)

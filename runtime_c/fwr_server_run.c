@@ -181,13 +181,14 @@ int32_t fwr_server_do_step(uint8_t *data)
     return fwr_server.has_run ? put_result(data) : FWR_E_COMMAND;
 }
 
-static void send_pause(uint32_t operator_index, uint32_t size_bytes)
+static void send_pause(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
 {
     uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
     FWR_ASSERT(fwr_server.pending_reply_cmd == FWR_RUN || fwr_server.pending_reply_cmd == FWR_STEP);
     fwr_link_put(&payload[0], operator_index, 2);
     fwr_link_put(&payload[2], size_bytes, 4);
-    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER), FWR_PAUSED, 6);
+    fwr_link_put(&payload[6], (uint32_t)(uintptr_t)data, 4);
+    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER), FWR_PAUSED, 10);
 }
 
 static void send_tapped(const uint8_t *data, uint32_t size_bytes)
@@ -225,7 +226,7 @@ static bool handle_paused_request(uint32_t operator_index, const uint8_t *data, 
         return false;
     }
     if (standing == FWR_FRAME_RETRANSMIT) {
-        send_pause(operator_index, size_bytes);
+        send_pause(operator_index, data, size_bytes);
         return false;
     }
     fwr_server.pending_reply_cmd = FWR_STEP;
@@ -238,7 +239,7 @@ void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_byt
         (fwr_server.tap != FWR_TAP_ALL && fwr_server.tap != operator_index)) {
         return;
     }
-    send_pause(operator_index, size_bytes);
+    send_pause(operator_index, data, size_bytes);
     for (;;) {
         int32_t byte = fwr_server_poll_byte();
         if (byte >= 0 && fwr_server_receive_byte((uint8_t)byte) &&

@@ -91,16 +91,16 @@ def honest_payload(request: Frame) -> bytes:
     data = request.payload
     match request.kind:
         case Command.HELLO:
-            counts = (256, 0, 1, 1, 3, 1, 0, 1, 1, 0, 0, 300)
-            return struct.pack("<HH16sHHHHHHIIIIIH", LINK_VERSION, ABI, b"", *counts)
+            counts = (256, 0, 1, 1, 3, 1, 0, 1, 1, 0, 0, 300, 0)
+            return struct.pack("<HH16sHHHHHHIIIIIHI", LINK_VERSION, ABI, b"", *counts)
         case Command.TEXT:
             return (
                 struct.pack("<H", 4) + b"name"[struct.unpack_from("<H", data, 3)[0] :]
             )
         case Command.TENSOR:
-            return struct.pack("<BI", 1, TENSOR_BYTES)
+            return struct.pack("<BII", 1, TENSOR_BYTES, 0)
         case Command.RUN if len(data) == 7:
-            return struct.pack("<HI", 0, TENSOR_BYTES)
+            return struct.pack("<HII", 0, TENSOR_BYTES, 0)
         case Command.RUN | Command.STEP:
             return struct.pack("<iIQQ", 0, 1, 10, 10)
         case Command.READ_OUTPUT | Command.TAP_READ:

@@ -31,6 +31,7 @@ from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.fault_diagnosis import find_source_lines
 from tests.runtime.faulty_transport import FaultRates, FaultyTransport
+from tests.runtime.tiny_sessions import Y
 
 ROOT = Path(__file__).parents[2]
 SIZE = 600
@@ -122,7 +123,14 @@ def test_the_tiny_model_runs_counts_faults_and_revives(
     name: str, build_tiny: Build
 ) -> None:
     image = build_tiny(name)
-    with Session(open_transport(load_board(name), image.elf)) as session:
+    board = load_board(name)
+    with Session(open_transport(board, image.elf, through_memory=True)) as session:
+        assert session.run(ramp(7))[Y].tolist() == (2 * ramp(7)[X]).tolist()
+        through_memory = session.measure(ramp())
+        taps = dict(session.taps())
+        assert taps[0] == session.read_outputs()[Y].tobytes()
+    with Session(open_transport(board, image.elf)) as session:
+        assert session.measure(ramp()) == through_memory
         assert session.info.board == name
         assert session.info.counter_unit == "instructions"
         assert is_doubled(session.run(ramp()))

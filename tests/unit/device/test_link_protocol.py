@@ -108,7 +108,7 @@ def test_a_hello_of_another_version_names_both_versions() -> None:
     with pytest.raises(DeviceError) as caught:
         Hello.decode(struct.pack("<HH", 9, 7))
     assert str(caught.value) == (
-        "the firmware has link version 9 and ABI 7; this firmwright requires 3 and 2. "
+        "the firmware has link version 9 and ABI 7; this firmwright requires 4 and 2. "
         "Try: rebuild and flash the firmware with this version of firmwright."
     )
 
@@ -124,7 +124,7 @@ def test_an_answer_of_wrong_size_is_a_device_error(decode: object) -> None:
 
 def test_an_unknown_dtype_code_is_a_device_error() -> None:
     with pytest.raises(DeviceError, match="unknown dtype code 99"):
-        decode_tensor(struct.pack("<BI", 99, 4))
+        decode_tensor(struct.pack("<BII", 99, 4, 0))
 
 
 def test_operator_records_are_read_in_order() -> None:

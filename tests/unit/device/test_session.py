@@ -120,10 +120,27 @@ def test_output_of_a_run_on_a_consumed_input_is_refused(tiny_firmware: Build) ->
 def test_output_after_a_partly_rewritten_input_is_refused(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
         session.run(ramp())
-        session._write(Command.WRITE_INPUT, bytes(SIZE - 1), 0)
+        session._write(Command.WRITE_INPUT, bytes(SIZE - 1), 0, 0)
         session.execute()
         with pytest.raises(DeviceError, match="no valid output"):
             session.read_outputs()
+
+
+def test_an_input_that_a_debugger_has_written_counts_as_written(
+    tiny_firmware: Build,
+) -> None:
+    """The request reports that the bytes before its offset are in memory."""
+    with open_session(tiny_firmware("TINY_IN_PLACE")) as session:
+        session.run(ramp())
+        session._line.request(Command.WRITE_INPUT, 0, SIZE - 1)
+        session.execute()
+        with pytest.raises(DeviceError, match="no valid output"):
+            session.read_outputs()
+        session._line.request(Command.WRITE_INPUT, 0, SIZE)
+        session.execute()
+        session._line.request(Command.READ_OUTPUT, 0, SIZE, 0)
+        with pytest.raises(RefusedError):
+            session._line.request(Command.WRITE_INPUT, 0, SIZE + 1)
 
 
 def test_a_preserved_input_serves_many_runs(tiny_firmware: Build) -> None:

@@ -21,11 +21,21 @@ _FLASH_REGION: Final = re.compile(
 
 
 class GdbClient(Closeable):
-    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH` of a halted target."""
+    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH` of a halted target.
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    If it is already connected, `line` is the socket and `address` a name for errors.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        line: socket.socket | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
         self._address = address
-        self._socket = _connect(address, timeout_s)
+        self._socket = _connect(address, timeout_s) if line is None else line
+        self._socket.settimeout(timeout_s)
         self._received = bytearray()
         try:
             self._packet_bytes = self._supported()
@@ -78,6 +88,19 @@ class GdbClient(Closeable):
         if len(data) != size_bytes:
             raise self._refused(f"read {size_bytes} bytes at {address:#x}", answer)
         return data
+
+    def write_all(self, address: int, data: bytes) -> None:
+        """Write data of any size, in several packets."""
+        for offset in range(0, len(data), self._data_bytes):
+            piece = data[offset : offset + self._data_bytes]
+            self.write(address + offset, piece)
+
+    def read_all(self, address: int, size_bytes: int) -> bytes:
+        """Read data of any size, in several packets."""
+        data = bytearray()
+        while (left := size_bytes - len(data)) > 0:
+            data += self.read(address + len(data), min(left, self._data_bytes))
+        return bytes(data)
 
     def begin_cortex_m(self, vectors: int) -> None:
         """Set stack pointer and program counter from a vector table, for `close`.

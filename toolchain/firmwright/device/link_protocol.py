@@ -16,7 +16,7 @@ import numpy as np
 from firmwright.base.errors import DeviceError
 from firmwright.base.version import ABI as ABI
 
-LINK_VERSION = 3
+LINK_VERSION = 4
 
 HEADER_BYTES = 6
 CRC_BYTES = 4
@@ -224,7 +224,10 @@ def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The firmware's description of itself, as in the payload; `profile` is 0 or 1."""
+    """The firmware's description of itself, as in the payload; `profile` is 0 or 1.
+
+    `params_address` is that of the parameter block for a debugger.
+    """
 
     link_version: int
     abi: int
@@ -241,13 +244,14 @@ class Hello:
     run_cost_ticks: int
     stack_bytes: int
     receive_bytes: int
+    params_address: int
 
     @classmethod
     def decode(cls, payload: bytes) -> Hello:
         """Decode an answer's payload; both versions are checked first."""
         if len(payload) >= 4:
             _check_versions(*struct.unpack_from("<HH", payload))
-        return cls(*unpack_payload("<HH16sHHHHHHIIIIIH", payload, "hello"))
+        return cls(*unpack_payload("<HH16sHHHHHHIIIIIHI", payload, "hello"))
 
 
 def _check_versions(link_version: int, abi: int) -> None:
@@ -279,9 +283,12 @@ def decode_operators(payload: bytes, count: int) -> list[tuple[int, int, int]]:
     return list(struct.iter_unpack("<QII", payload))
 
 
-def decode_tensor(payload: bytes) -> tuple[str, int]:
-    """Return the numpy dtype name and the size in bytes of a tensor."""
-    code, size_bytes = unpack_payload("<BI", payload, "tensor description")
+def decode_tensor(payload: bytes) -> tuple[str, int, int]:
+    """Return the numpy dtype name, size in bytes and address of a tensor.
+
+    The address is 0 if a debugger cannot access the tensor.
+    """
+    code, size_bytes, address = unpack_payload("<BII", payload, "tensor description")
     if code not in DTYPE_NAMES:
         what = f"the firmware describes a tensor of unknown dtype code {code}."
         raise DeviceError(what)
@@ -289,4 +296,4 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
     if size_bytes % np.dtype(dtype).itemsize:
         what = f"the firmware describes {size_bytes} bytes of {dtype} values."
         raise DeviceError(what)
-    return dtype, size_bytes
+    return dtype, size_bytes, address

@@ -39,6 +39,7 @@ class ProcessTransport:
         name: str = "",
         hint: str = "",
         environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.name = name or Path(command[0]).name
         self._hint = hint
@@ -53,6 +54,7 @@ class ProcessTransport:
                 stderr=self._stderr,
                 bufsize=0,
                 environment=environment,
+                pass_fds=pass_fds,
             )
         except ToolMissingError:
             self._stderr.close()

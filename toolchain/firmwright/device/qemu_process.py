@@ -1,13 +1,15 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-A link in memory is accessed over the emulator's GDB stub. One instruction takes one
-nanosecond of virtual time (`-icount shift=0`), so counts are exact, unless the emulator
-keeps pace with the host (decision 0002).
+Memory is accessed over the emulator's GDB stub: by a link in memory, and for large
+inputs and outputs, which would take 50 µs per byte over the UART. One instruction takes
+one nanosecond of virtual time (`-icount shift=0`), so counts are exact, unless the
+emulator keeps pace with the host (decision 0002).
 """
 
-import shutil
-import tempfile
+import contextlib
+import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -39,9 +41,10 @@ class QemuCommand:
     `extra` holds further arguments such as `-cpu` or `-bios`. `plugin` is the argument
     of `-plugin` (see instruction_counter.py). `loads` are copied into memory before the
     firmware starts. `gdb` is the path of a debugger's socket, for which the processor
-    waits; an image is then optional. Without `has_uart`, the link uses memory. With
-    `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead of
-    the host's. `terminal` is an inherited descriptor of a terminal for the link,
+    waits; an image is then optional. `stub` is instead an inherited descriptor of a
+    socket that is connected to the debugger. Without `has_uart`, the link uses memory.
+    With `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead
+    of the host's. `terminal` is an inherited descriptor of a terminal for the link,
     otherwise standard input and output. A paced emulator writes warnings to its
     standard output when the host is too slow.
     """
@@ -53,6 +56,7 @@ class QemuCommand:
     plugin: str = ""
     loads: tuple[PreloadedMemory, ...] = ()
     gdb: str = ""
+    stub: int | None = None
     has_uart: bool = True
     pace: int = 0
     terminal: int | None = None
@@ -71,11 +75,15 @@ class QemuCommand:
         words += self._link()
         if self.has_uart:
             words += ["-serial", "chardev:link"]
-        if self.gdb:
-            path = self.gdb.replace(",", ",,")
-            stub = f"socket,path={path},server=on,wait=off,id=gdb"
-            words += ["-S", "-chardev", stub, "-gdb", "chardev:gdb"]
+        if self.gdb or self.stub is not None:
+            words += ["-S", "-chardev", self._debugger(), "-gdb", "chardev:gdb"]
         return words
+
+    def _debugger(self) -> str:
+        if self.stub is not None:
+            return f"socket,fd={self.stub},id=gdb"
+        path = self.gdb.replace(",", ",,")
+        return f"socket,path={path},server=on,wait=off,id=gdb"
 
     def _link(self) -> list[Word]:
         if self.terminal is None:
@@ -97,46 +105,91 @@ def start_qemu(command: QemuCommand) -> ProcessTransport:
         hint = f"apt install {package}."
         raise ToolMissingError(what, where=command.machine, hint=hint)
     arguments = command.arguments()
-    by_hand = " ".join(map(str, arguments))
+    by_hand = " ".join(map(str, replace(command, stub=None).arguments()))
     return ProcessTransport(
         arguments,
         name=f"{command.program} -machine {command.machine}",
         hint="start the session again; if it happens every time, "
         f"try the command by hand: {by_hand}",
+        pass_fds=() if command.stub is None else (command.stub,),
     )
 
 
-class QemuRttTransport(RttTransport):
-    """An RTT transport that owns the emulator's process and its debug socket."""
+class QemuMemoryTransport:
+    """An emulator whose UART is the byte stream, and whose GDB stub reaches memory.
 
-    def __init__(self, process: ProcessTransport, folder: str, board: Board) -> None:
-        self._process = process
-        self._folder = folder
+    The stub halts the emulator for each access, so virtual time and counts do not
+    change.
+    """
+
+    def __init__(self, command: QemuCommand) -> None:
+        self._process, self._stub = _start_with_stub(command)
+        self.name = self._process.name
+        self._stub.go()
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        return self._process.read(limit, timeout_s)
+
+    def write(self, data: bytes) -> None:
+        self._process.write(data)
+
+    def write_memory(self, address: int, data: bytes) -> None:
+        with self._halted():
+            self._stub.write_all(address, data)
+
+    def read_memory(self, address: int, size_bytes: int) -> bytes:
+        with self._halted():
+            return self._stub.read_all(address, size_bytes)
+
+    def close(self) -> None:
+        self._process.close()
+        self._stub.close()
+
+    @contextlib.contextmanager
+    def _halted(self) -> Iterator[None]:
+        self._stub.halt()
+        yield
+        self._stub.go()
+
+
+class QemuRttTransport(RttTransport):
+    """An RTT transport that owns the emulator's process."""
+
+    def __init__(self, command: QemuCommand, board: Board) -> None:
+        self._process, stub = _start_with_stub(replace(command, has_uart=False))
         try:
-            path = Path(folder) / "gdb"
-            wait_for_gdb_stub(path)
-            stub = GdbClient(f"unix:{path}")
-            super().__init__(stub, board.ram.start, board.ram.size_bytes, process.name)
+            super().__init__(
+                stub, board.ram.start, board.ram.size_bytes, self._process.name
+            )
         except BaseException:
-            self._end()
+            self._process.close()
             raise
 
     def close(self) -> None:
         try:
             super().close()
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        self._process.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            self._process.close()
 
 
-def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
-    folder = tempfile.mkdtemp(prefix="firmwright-")
-    gdb = str(Path(folder) / "gdb")
-    process = start_qemu(replace(command, gdb=gdb, has_uart=False))
-    return QemuRttTransport(process, folder, board)
+def _start_with_stub(command: QemuCommand) -> tuple[ProcessTransport, GdbClient]:
+    """Start a halted emulator, with a connection to its GDB stub.
+
+    The connection is a pair of sockets, one of which the emulator inherits: no other
+    program can connect.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            process = start_qemu(replace(command, stub=theirs.fileno()))
+    except BaseException:
+        ours.close()
+        raise
+    try:
+        return process, GdbClient(process.name, line=ours, timeout_s=_START_S)
+    except BaseException:
+        process.close()
+        raise
 
 
 def wait_for_gdb_stub(path: Path) -> None:

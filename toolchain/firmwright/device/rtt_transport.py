@@ -87,18 +87,11 @@ class RttTransport:
         text = b""
         for offset in range(0, size_bytes, _PIECE_BYTES):
             piece_bytes = min(_PIECE_BYTES, size_bytes - offset)
-            text += self._read_bytes(start + offset, piece_bytes)
+            text += self._stub.read_all(start + offset, piece_bytes)
             at = text.find(_ID)
             if at >= 0:
                 return start + at
         return None
-
-    def _read_bytes(self, address: int, size_bytes: int) -> bytes:
-        data = b""
-        for offset in range(0, size_bytes, 256):
-            piece_bytes = min(256, size_bytes - offset)
-            data += self._stub.read(address + offset, piece_bytes)
-        return data
 
     def _channel(self, at: int) -> tuple[int, int, int, int]:
         words = struct.unpack("<6I", self._stub.read(self._block + at, 24))
@@ -109,10 +102,10 @@ class RttTransport:
         try:
             address, size, write, read = self._channel(_UP)
             if write >= read:
-                data = self._read_bytes(address + read, write - read)
+                data = self._stub.read_all(address + read, write - read)
             else:
-                data = self._read_bytes(address + read, size - read)
-                data += self._read_bytes(address, write)
+                data = self._stub.read_all(address + read, size - read)
+                data += self._stub.read_all(address, write)
             if data:
                 self._move(_UP + _READ, write)
         finally:

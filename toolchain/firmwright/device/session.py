@@ -20,7 +20,7 @@ from firmwright.device.errors import (
 )
 from firmwright.device.link_protocol import Command, Status, TextKind
 from firmwright.device.request_channel import Clock, FaultExplainer, RequestChannel
-from firmwright.device.transport import Transport
+from firmwright.device.transport import Transport, has_memory
 
 Arrays = Mapping[str, Array]
 
@@ -30,6 +30,8 @@ _GREETING_LIMITS = 10
 """The greeting (all names and sizes) may take this multiple of a request's limit."""
 _SLOWEST_BYTES_PER_S = 64
 """A transfer at a lower rate ends with an error even if every piece arrives in time."""
+_MEMORY_MIN_BYTES = 256
+"""Smaller transfers use the link even if the transport reaches memory."""
 _NAMES_MAX_BYTES = 1 << 20
 _TENSORS_MAX_BYTES = 1 << 30
 """Limits of what firmware describes, since this side reserves memory for it."""
@@ -37,11 +39,15 @@ _TENSORS_MAX_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """The firmware's description of an input or output; shapes are not transmitted."""
+    """The firmware's description of an input or output; shapes are not transmitted.
+
+    `address` is 0 if a debugger cannot access the tensor.
+    """
 
     name: str
     dtype: str
     size_bytes: int
+    address: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,8 @@ class Session(Closeable):
             raise UsageError(what, where=self.info.model_name)
         blocks = [_bytes_of(inputs[tensor.name], tensor) for tensor in self.info.inputs]
         for index, block in enumerate(blocks):
-            self._write(Command.WRITE_INPUT, block, index)
+            address = self.info.inputs[index].address
+            self._write(Command.WRITE_INPUT, block, address, index)
 
     def write_params(self, params: bytes) -> None:
         if len(params) != self.info.params_bytes:
@@ -136,13 +143,14 @@ class Session(Closeable):
                 f"the firmware expects {self.info.params_bytes}.",
                 where=self.info.model_name,
             )
-        self._write(Command.WRITE_PARAMS, params)
+        self._write(Command.WRITE_PARAMS, params, self.info.params_address)
 
     def read_outputs(self) -> dict[str, Array]:
         """Return the last run's outputs as flat arrays; DeviceError without them."""
         outputs: dict[str, Array] = {}
         for index, tensor in enumerate(self.info.outputs):
-            data = self._read(Command.READ_OUTPUT, tensor.size_bytes, index)
+            size_bytes, address = tensor.size_bytes, tensor.address
+            data = self._read(Command.READ_OUTPUT, size_bytes, address, index)
             outputs[tensor.name] = np.frombuffer(data, dtype=tensor.dtype).copy()
         return outputs
 
@@ -213,13 +221,13 @@ class Session(Closeable):
         begin, outside_s = self._clock(), 0.0
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
-            fields = link.unpack_payload("<HI", answer.payload, "pause message")
-            index, size_bytes = fields
+            fields = link.unpack_payload("<HII", answer.payload, "pause message")
+            index, size_bytes, address = fields
             if index >= self.info.operator_count or size_bytes > _TENSORS_MAX_BYTES:
                 what = f"the firmware paused after an unknown operator {index}."
                 raise self._error(what)
             reading = self._clock()
-            yield index, self._read(Command.TAP_READ, size_bytes)
+            yield index, self._read(Command.TAP_READ, size_bytes, address)
             outside_s += self._clock() - reading
             left_s = self._timeouts.run_s - (self._clock() - begin - outside_s)
             with self._line.within(left_s):
@@ -294,8 +302,8 @@ class Session(Closeable):
         for index in range(count):
             answer = self._line.request(Command.TENSOR, is_output, index)
             name = self._text(names, index)
-            dtype, size_bytes = link.decode_tensor(answer)
-            tensors.append(TensorInfo(name, dtype, size_bytes))
+            dtype, size_bytes, address = link.decode_tensor(answer)
+            tensors.append(TensorInfo(name, dtype, size_bytes, address))
             names_bytes += len(name)
             tensors_bytes += size_bytes
             if names_bytes > _NAMES_MAX_BYTES or tensors_bytes > _TENSORS_MAX_BYTES:
@@ -331,7 +339,14 @@ class Session(Closeable):
     def _may_split(self) -> bool:
         return self._payload_bytes > _PAYLOAD_MIN_BYTES
 
-    def _write(self, command: Command, data: bytes, *index: int) -> None:
+    def _write(self, command: Command, data: bytes, address: int, *index: int) -> None:
+        """Write through memory if that is possible, then report it to the firmware."""
+        line = self._transport
+        if has_memory(line) and address and len(data) >= _MEMORY_MIN_BYTES:
+            line.write_memory(address, data)
+            self._line.request(command, *index, len(data))
+            return
+
         def request(offset: int, size: int) -> bytes:
             header = link.pack_request(command, *index, offset)
             return header + data[offset : offset + size]
@@ -342,7 +357,15 @@ class Session(Closeable):
                 what = f"the firmware answers a write with {len(answer)} bytes."
                 raise self._error(what)
 
-    def _read(self, command: Command, size_bytes: int, *index: int) -> bytes:
+    def _read(
+        self, command: Command, size_bytes: int, address: int, *index: int
+    ) -> bytes:
+        """Read through memory if that is possible and the firmware permits reading."""
+        line = self._transport
+        if has_memory(line) and address and size_bytes >= _MEMORY_MIN_BYTES:
+            self._line.request(command, *index, size_bytes, 0)
+            return line.read_memory(address, size_bytes)
+
         def request(offset: int, size: int) -> bytes:
             return link.pack_request(command, *index, offset, size)
 

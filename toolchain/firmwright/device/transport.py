@@ -29,5 +29,19 @@ class BaudTransport(Transport, Protocol):
         """Change the rate after all written bytes have left; 0 restores the first."""
 
 
+class MemoryTransport(Transport, Protocol):
+    """A transport that also reaches the memory of a waiting firmware."""
+
+    def write_memory(self, address: int, data: bytes) -> None:
+        """Write `data` from `address` on; raise DeviceError if that fails."""
+
+    def read_memory(self, address: int, size_bytes: int) -> bytes:
+        """Return the bytes from `address` on; raise DeviceError if that fails."""
+
+
+def has_memory(transport: Transport) -> TypeGuard[MemoryTransport]:
+    return hasattr(transport, "write_memory")
+
+
 def has_baud(transport: Transport) -> TypeGuard[BaudTransport]:
     return hasattr(transport, "set_baud")

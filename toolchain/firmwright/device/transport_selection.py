@@ -3,6 +3,7 @@
 It is a host process, an emulator, a serial port, a debug probe or a plug-in.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,12 @@ from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import Board
 from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
-from firmwright.device.qemu_process import QemuCommand, open_qemu_rtt, start_qemu
+from firmwright.device.qemu_process import (
+    QemuCommand,
+    QemuMemoryTransport,
+    QemuRttTransport,
+    start_qemu,
+)
 from firmwright.device.rtt_transport import RttTransport
 from firmwright.device.serial_port import (
     DEFAULT_BAUD,
@@ -48,6 +54,7 @@ def open_transport(
     baud: int = DEFAULT_BAUD,
     plugin: str = "",
     loads: Sequence[PreloadedMemory] = (),
+    through_memory: bool = False,
 ) -> Transport:
     """Open the transport to `board` with the firmware `elf`.
 
@@ -56,7 +63,9 @@ def open_transport(
     debug probe. Without a port, a serial board is found by its USB ids.
 
     `loads` are copied into an emulator's memory; on a port they must be in place.
-    `plugin` is a QEMU plugin argument, ignored elsewhere.
+    `plugin` is a QEMU plugin argument, ignored elsewhere. With `through_memory`, large
+    inputs and outputs of an emulator do not pass its UART; a system without socket
+    pairs ignores this.
     """
     request = TransportRequest(board, elf, port, baud, tuple(loads))
     if port.startswith(RTT_SCHEME) and not board.is_host:
@@ -86,7 +95,9 @@ def open_transport(
                 loads=tuple(loads),
             )
             if board.console.driver == "rtt":
-                return open_qemu_rtt(command, board)
+                return QemuRttTransport(command, board)
+            if through_memory and os.name == "posix":
+                return QemuMemoryTransport(command)
             return start_qemu(command)
         case "serial":
             return _reconnecting(_find_port(board), baud)

@@ -53,6 +53,7 @@ class SessionOptions(TypedDict, total=False):
     plugin: str
     compiler: Compiler | None
     baud: int
+    through_memory: bool
 
 
 class ModelRunner(Protocol):
@@ -162,6 +163,7 @@ def open_session(
     plugin: str = "",
     compiler: Compiler | None = None,
     baud: int = 0,
+    through_memory: bool = True,
 ) -> ModelSession:
     """Start the firmware of `compiled`, building it unless `image` is given.
 
@@ -173,6 +175,8 @@ def open_session(
         plugin: The argument of a QEMU plugin.
         baud: The baud rate to switch to; DeviceError if the board or line does not
             support it.
+        through_memory: Whether large inputs and outputs of an emulator bypass its
+            UART.
     """
     if in_process and not compiled.board.is_host:
         what = f"board {compiled.board.name} cannot run in this process."
@@ -190,7 +194,12 @@ def open_session(
     elf = image.elf if image is not None else Path()
     loads = () if image is None else constant_memory_files(compiled, image)
     transport = open_transport(
-        compiled.board, elf, port=port, plugin=plugin, loads=loads
+        compiled.board,
+        elf,
+        port=port,
+        plugin=plugin,
+        loads=loads,
+        through_memory=through_memory,
     )
     prefix = compiled.c_prefix
     explain = None if image is None else make_fault_explainer(compiled, image, prefix)
