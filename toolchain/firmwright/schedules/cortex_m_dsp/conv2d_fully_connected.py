@@ -30,14 +30,18 @@ from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     fits_int4,
     plan_dsp_gemm,
 )
-from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
+from firmwright.schedules.cortex_m_dsp.im2col import (
+    ROW_MOVES,
+    Im2colLayout,
+    Im2colPacker,
+)
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     SHORT_UNROLL,
     alternative_unrolls,
     default_unroll,
 )
 from firmwright.schedules.gemm import Gemm
-from firmwright.schedules.row_band import pixel_blocks
+from firmwright.schedules.row_band import pixel_blocks, window_rows
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # A block of output pixels is packed as columns (im2col.py); the GEMM kernel then
@@ -67,6 +71,8 @@ class Im2colConfig(ScheduleConfig):
     steps: int | None = None
     """The steps of a micro-kernel call, by default the most that the layer permits."""
     code: Literal["own", "shared"] = "own"
+    source: Literal["input", "band"] = "input"
+    """Where windows are read: in the input, or in a padded copy of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,21 @@ def _configs(op: OpCall) -> Sequence[Im2colConfig]:
             configs.append(Im2colConfig(count))
         if 1 < count < pixels:
             configs.append(Im2colConfig(count, order="backward"))
+    configs += _band_configs(op)
     most = max(CHANNELS_BY_PIXELS)
     if pixels >= most and _fits_int4(op):
         widest = [config for config in configs if config.pixels == most]
         configs += [replace(config, weights="int4") for config in widest]
     return configs
+
+
+def _band_configs(op: OpCall) -> list[Im2colConfig]:
+    window, width = kernel_window(op), op.output.shape[2]
+    is_short = layer_layout(op).row_elements < _WORD
+    if is_short or not (window.guarded(0) or window.guarded(1)):
+        return []
+    counts = [count for count in CHANNELS_BY_PIXELS if width % count == 0]
+    return [Im2colConfig(count, source="band") for count in counts[:2]]
 
 
 def _fits_int4(op: OpCall) -> bool:
@@ -144,6 +160,9 @@ def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
     source = Im2colSource(
         b.input(0), layout, zero_point, has_shares=is_int4, is_shared=is_shared
     )
+    if config.source == "band":
+        _convolve_band(b, source, gemm)
+        return
     backward = config.order == "backward"
     convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
 
@@ -217,6 +236,22 @@ def convolve_in_blocks(
                 origin = _position(b, window, row, column, shape, source.is_shared)
                 packer.pixel(origin, p)
         gemm.emit(b, columns, at + first)
+
+
+def _convolve_band(b: Kernel, source: Im2colSource, gemm: Gemm[tir.Buffer]) -> None:
+    """Convolve row by row; every window is inside a padded copy of its input rows."""
+    layout, point = source.layout, source.zero_point
+    block, width = gemm.pixels, b.y.shape[2]
+    distance = layout.window.stride[1] * layout.channels
+    with (
+        window_rows(b, layout.window, point, ROW_MOVES) as (rows, start, pitch, row),
+        pixel_blocks(b, width, block) as column,
+    ):
+        columns = b.allocate("columns", UINT32, (layout.words, block), 8)
+        first = start + column * distance
+        packer = Im2colPacker(b, layout, columns, rows, point)
+        packer.inside([first + p * distance for p in range(block)], pitch)
+        gemm.emit(b, columns, row * width + column)
 
 
 @contextmanager

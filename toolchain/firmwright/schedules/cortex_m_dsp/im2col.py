@@ -15,7 +15,8 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.kernels.dsp.weight_packing import PairedChannels, PairPacking
 from firmwright.ops.conv_window import ConvWindow
-from firmwright.ops.kernel import Kernel, Position
+from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.schedules.row_band import RowMoves
 
 # A column is the kernel window of one output pixel, flattened and cut into groups of
 # four int8 values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3).
@@ -30,9 +31,11 @@ from firmwright.ops.kernel import Kernel, Position
 
 _UNROLL: Mapping[int, tuple[int, ...]] = {4: (2,), 2: (3, 2), 1: ()}
 """Pixels packed side by side -> preferred unroll factors over groups."""
+_COPIED_WORDS = (8, 6, 5, 4, 3, 2)
+"""Preferred unroll factors of copies of words."""
 _GROUP = 4
 _FEW_GROUPS = 4
-"""Loops of at most this many groups are not unrolled."""
+"""Loops of at most this many groups are unrolled only where their code occurs once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,14 @@ class Im2colPacker:
             with b.else_():
                 self._border((n, iy, left), word, pixel)
 
+    def inside(self, offsets: Sequence[ArithExpr], pitch: int) -> None:
+        """Pack windows from `offsets` whose rows are `pitch` apart and in the input."""
+        with self.b.for_("ky", self.layout.window.size[0]) as ky:
+            rows = [offset + ky * pitch for offset in offsets]
+            word = ky * self.layout.words_per_row
+            run, pixels = self.layout.row_elements, range(len(rows))
+            self._runs(rows, run, word, pixels, are_few_unrolled=True)
+
     def points(self, offsets: Sequence[ArithExpr]) -> None:
         """Pack one-element windows, that is, the channels at each pixel's offset."""
         first = ArithExpr(immediate(0, INDEX))
@@ -147,10 +158,14 @@ class Im2colPacker:
         run: int,
         word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
+        *,
+        are_few_unrolled: bool = False,
     ) -> None:
         groups, tail = divmod(run, 4)
         if groups:
-            self._groups(offsets, groups, word, pixels)
+            few = (groups,) if are_few_unrolled else ()
+            factors = few if groups <= _FEW_GROUPS else _UNROLL[len(offsets)]
+            self._groups(offsets, groups, word, pixels, factors)
         if tail:
             for at, pixel in zip(offsets, pixels, strict=True):
                 self._tail(at + groups * 4, tail, word + groups * 2, pixel)
@@ -161,6 +176,7 @@ class Im2colPacker:
         groups: int,
         word: ArithExpr,
         pixels: Sequence[ArithExpr | int],
+        unroll: tuple[int, ...],
     ) -> None:
         b = self.b
         size = 4 if self.layout.channels % 4 == 0 else 1
@@ -169,8 +185,7 @@ class Im2colPacker:
             name = _name("window", pixel)
             run = b.view(name, self.x, at, (groups,), dtype=UINT32, alignment=size)
             runs.append(run)
-        usual = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
-        preferred = (2,) if self.is_shared else usual
+        preferred = (2,) if self.is_shared else unroll
         with b.unrolled("i", groups, *preferred) as group:
             groups_of_bytes: list[ArithExpr] = []
             for run, pixel in zip(runs, pixels, strict=True):
@@ -194,7 +209,10 @@ class Im2colPacker:
             b.store(self.columns, [word + i, pixel], pair)
 
     def _fill(
-        self, word: ArithExpr, words: int, pixels: Sequence[ArithExpr | int]
+        self,
+        word: ArithExpr,
+        words: ArithExpr | int,
+        pixels: Sequence[ArithExpr | int],
     ) -> None:
         point = self.zero_point
         pair: ArithExpr | int
@@ -207,6 +225,22 @@ class Im2colPacker:
                 self.b.store(self.columns, [word + j, pixel], pair)
 
     def _border(self, at: Position, word: ArithExpr, pixel: ArithExpr) -> None:
+        """Pack a window row of which some elements are outside the input."""
+        b, layout, window = self.b, self.layout, self.layout.window
+        _, iy, _ = at
+        with Nest() as enter:
+            if self.is_shared or window.guarded(0):
+                inside = logical_and(iy >= 0, iy < window.input_size[0])
+                if self.is_shared or window.guarded(1):
+                    with b.if_(inside):
+                        self._border_taps(at, word, pixel)
+                    enter(b.else_())
+                words = b.extent("words", layout.words_per_row, self.is_shared)
+                self._fill(word, words, [pixel])
+            else:
+                self._border_taps(at, word, pixel)
+
+    def _border_taps(self, at: Position, word: ArithExpr, pixel: ArithExpr) -> None:
         b, layout = self.b, self.layout
         n, iy, left = at
         height, width = layout.window.input_size
@@ -217,7 +251,7 @@ class Im2colPacker:
         with b.for_("kx", taps) as kx:
             ix = b.let("ix", left + kx)
             first = word + kx * (layout.channels // 2)
-            with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+            with b.if_(logical_and(ix >= 0, ix < width)):
                 offset = ((n * height + iy) * width + ix) * layout.channels
                 self._runs([offset], layout.channels, first, [pixel])
             with b.else_():
@@ -264,15 +298,55 @@ class Im2colPacker:
     ) -> None:
         b = self.b
         n, iy, left = at
-        height, width = self.layout.window.input_size
+        width = self.layout.window.input_size[1]
         ix = b.let("ix", left + kx)
-        with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
+        with b.if_(logical_and(ix >= 0, ix < width)):
             b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
         with b.else_():
             point = self.zero_point
             if isinstance(point, ArithExpr):
                 point = point.cast(INT16)
             b.store(halves, place, point)
+
+
+def _copy_row(
+    b: Kernel,
+    target: tir.Buffer,
+    to: ArithExpr,
+    source: tir.Buffer,
+    start: ArithExpr,
+    count: int,
+) -> None:
+    """Copy bytes as words, which may have any address."""
+    words, rest = divmod(count, _GROUP)
+    if words:
+        shape = (words,)
+        x = b.view("from", source, start, shape, dtype=UINT32)
+        y = b.view("to", target, to, shape, dtype=UINT32, access="w")
+        with b.unrolled("i", words, *_COPIED_WORDS) as i:
+            b.store(y, [i], b.load(x, [i]))
+    if rest:
+        x = b.view("rest", source, start + (count - rest), (rest,))
+        y = b.view("end", target, to + (count - rest), (rest,), access="w")
+        for place in range(rest):
+            b.store(y, [place], b.load(x, [place]))
+
+
+def _fill_row(
+    b: Kernel, target: tir.Buffer, to: ArithExpr, value: ArithExpr | int, count: int
+) -> None:
+    y = b.view("margin", target, to, (count,), access="w")
+    with b.for_("i", count) as i:
+        b.store(y, [i], value)
+
+
+def _fill_buffer(
+    b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
+) -> None:
+    _fill_row(b, target, _index(0), value, count)
+
+
+ROW_MOVES = RowMoves(_copy_row, _fill_row, _fill_buffer)
 
 
 def _index(value: int) -> ArithExpr:
