@@ -13,6 +13,9 @@ from firmwright.kernels.dsp.gemm import (
     BYTES_8X1,
     FRESH_2X4,
     MAC_2X4,
+    MAC_4X2,
+    MAC_8X1,
+    MAC_BYTES_8X1,
     PAIRED_2X4,
     PAIRED_4X2,
     PAIRED_8X1,
@@ -33,8 +36,10 @@ from firmwright.schedules.cortex_m_dsp.microkernels import (
 )
 
 TILES = (
-    *(WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1),
-    BYTES_8X1,
+    *(WIDE_2X4, FRESH_2X4),
+    *(MAC_2X4, MAC_4X2, MAC_8X1),
+    *(PAIRED_2X4, PAIRED_4X2, PAIRED_8X1),
+    *(BYTES_8X1, MAC_BYTES_8X1),
 )
 LOOPED = tuple(tile for tile in TILES if tile.packing.words == 1)
 EXTREMES = (0, 0xFFFFFFFF, 0x80008000, 0x7FFF7FFF, 0x80808080, 0x7F807F80, 0x80007FFF)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,14 @@ CONVOLUTION, MATRIX, SHARED = conv2d_fully_connected.SCHEDULES
 def symmetric(call: OpCall) -> OpCall:
     """Return the layer with weights of magnitude 127 at most, as TFLite specifies."""
     weights = np.maximum(call.constants[1].array(), -127)
+    constants = (None, Constant.from_array("w", weights, INT8), *call.constants[2:])
+    return replace(call, constants=constants)
+
+
+def unpaired(call: OpCall) -> OpCall:
+    """Return the layer with weights whose sum, 256 * -128 - 128, does not fit int16."""
+    weights = call.constants[1].array().copy()
+    weights[:2] = INT8.min
     constants = (None, Constant.from_array("w", weights, INT8), *call.constants[2:])
     return replace(call, constants=constants)
 
@@ -95,6 +104,22 @@ def test_fully_connected_with_paired_channels_matches_the_reference(
     assert paired > 2
 
 
+def test_layers_whose_channels_cannot_be_paired_match_the_reference(
+    judge, random_convolution, random_fully_connected
+) -> None:
+    used: set[str] = set()
+    for seed in SEEDS[:6]:
+        for call in (
+            unpaired(random_convolution(seed, depthwise=False)),
+            unpaired(random_fully_connected(seed)),
+        ):
+            schedule = CONVOLUTION if call.op == "conv2d" else MATRIX
+            for config in schedule.configs(call):
+                judge(call, schedule, config)
+                used.update(re.findall(r"mac\w*?_\dx\d", built(call, config)))
+    assert used == {"mac_2x4", "mac_4x2", "mac_8x1", "mac_bytes_8x1"}
+
+
 def test_depthwise_layers_with_dead_channels_match_the_reference(
     judge, random_convolution
 ) -> None:
@@ -105,7 +130,10 @@ def test_depthwise_layers_with_dead_channels_match_the_reference(
             judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("shape", ["mac_2x4", "paired_2x4", "paired_4x2", "paired_8x1"])
+@pytest.mark.parametrize(
+    "shape",
+    ["mac_2x4", "mac_4x2", "mac_8x1", "paired_2x4", "paired_4x2", "paired_8x1"],
+)
 def test_a_microkernel_is_the_sum_of_its_steps(shape) -> None:
     rng = np.random.default_rng(1)
     whole, step = INTRINSICS[f"{shape}_3"], INTRINSICS[f"{shape}_1"]
@@ -122,7 +150,11 @@ def test_a_microkernel_is_the_sum_of_its_steps(shape) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["mac_2x4", "paired_2x4", "paired_4x2", "paired_8x1", "bytes_8x1"]
+    "shape",
+    [
+        *("mac_2x4", "mac_4x2", "mac_8x1", "mac_bytes_8x1"),
+        *("paired_2x4", "paired_4x2", "paired_8x1", "bytes_8x1"),
+    ],
 )
 def test_a_loop_repeats_its_steps_as_often_as_requested(shape) -> None:
     rng = np.random.default_rng(1)

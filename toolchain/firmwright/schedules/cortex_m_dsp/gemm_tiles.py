@@ -98,12 +98,12 @@ class PairTile(Tile[tir.Buffer]):
         self, b: Kernel, group: GroupOperands, columns: tir.Buffer, sums: tir.Buffer
     ) -> None:
         count = self.layout.steps
+        size = f"{self.layout.channels}x{self.pixels}"
         if self.layout.packing is PAIRED:
-            size = f"{self.layout.channels}x{self.pixels}"
             self._evaluate(b, f"paired_{size}", group, columns, sums)
             _separate(b, sums, self.pixels)
-        elif (self.layout.channels, self.pixels) == (2, 4):
-            self._evaluate(b, "mac_2x4", group, columns, sums)
+        elif sums.elements == _ACCUMULATORS:
+            self._evaluate(b, f"mac_{size}", group, columns, sums)
         else:
             w = _words(b, group, count)
             pairs = range(self.layout.channels // 2)
@@ -142,12 +142,15 @@ class ByteColumnTile(Tile[tir.Buffer]):
         self, b: Kernel, group: GroupOperands, columns: tir.Buffer, sums: tir.Buffer
     ) -> None:
         count = self.layout.steps // 2
-        if self.layout.packing is PAIRED:
+        if sums.elements == _ACCUMULATORS:
+            is_paired = self.layout.packing is PAIRED
+            kind = "bytes_8x1" if is_paired else "mac_bytes_8x1"
             unroll = _unroll(count, self.steps, MAX_UNROLL // 2)
             x = b.pointer(columns, 0, count)
             looped = count if unroll < count else None
-            _call(b, "bytes_8x1", group, x, looped, unroll, sums)
-            _separate(b, sums, 1)
+            _call(b, kind, group, x, looped, unroll, sums)
+            if is_paired:
+                _separate(b, sums, 1)
             return
         w = _words(b, group, self.layout.steps)
         with b.for_("i", count) as i:

@@ -18,6 +18,9 @@ from firmwright.kernels.dsp.gemm import (
     BYTES_8X1,
     FRESH_2X4,
     MAC_2X4,
+    MAC_4X2,
+    MAC_8X1,
+    MAC_BYTES_8X1,
     PAIRED_2X4,
     PAIRED_4X2,
     PAIRED_8X1,
@@ -39,7 +42,11 @@ SHORT_UNROLL = 8
 """The steps of loops that fit an instruction cache of 1 KB together with the store."""
 ACCUMULATORS = tuple(f"c{i}" for i in range(8))
 
-_COLUMN_TILES = (WIDE_2X4, FRESH_2X4, MAC_2X4, PAIRED_2X4, PAIRED_4X2, PAIRED_8X1)
+_COLUMN_TILES = (
+    *(WIDE_2X4, FRESH_2X4),
+    *(MAC_2X4, MAC_4X2, MAC_8X1),
+    *(PAIRED_2X4, PAIRED_4X2, PAIRED_8X1),
+)
 _REPEATED_STEPS = 18
 """Maximum number of steps in an iteration of a loop."""
 _LOOP_INSTRUCTIONS = 3
@@ -134,7 +141,8 @@ def _unrolled(tile: GemmTile, steps: int) -> Intrinsic:
 def _doc(tile: GemmTile, steps: int) -> str:
     if tile.has_byte_column:
         taps = 4 * steps
-        return f"{taps} taps of 8 channels x 1 pixel, paired channels, int8 columns."
+        kind = ", paired channels" if tile.packing is Packing.PAIRED else ""
+        return f"{taps} taps of 8 channels x 1 pixel{kind}, int8 columns."
     kinds = {
         Packing.PAIRED: ", paired channels",
         Packing.FRESH: ", starting at zero",
@@ -220,7 +228,7 @@ def alternative_unrolls(words: int) -> list[int]:
 
 def _makers() -> Iterator[tuple[str, Callable[[], Intrinsic]]]:
     unrolled = [*product(_COLUMN_TILES, range(1, MAX_UNROLL + 1))]
-    unrolled += product([BYTES_8X1], range(1, MAX_UNROLL // 2 + 1))
+    unrolled += product([BYTES_8X1, MAC_BYTES_8X1], range(1, MAX_UNROLL // 2 + 1))
     for tile, steps in unrolled:
         yield f"{tile.name}_{steps}", partial(_unrolled, tile, steps)
         if steps <= _REPEATED_STEPS and tile.packing.words == 1:
