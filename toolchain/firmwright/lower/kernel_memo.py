@@ -1,14 +1,17 @@
 """Kernels that were built earlier, for compilations that need the same ones again."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from firmwright.ir import tir
-from firmwright.ir.core import Constant, Span, Target
+from firmwright.ir.core import Attr, Constant, Span, Target
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.cost_model import Cost
+from firmwright.ir.tir.kernel_code import code_of, with_code
 from firmwright.ir.tir.memory_effects import scratch_bytes
+from firmwright.ir.tir.traversal import with_body
 from firmwright.ops.schedule import (
     DEFAULT_SCHEDULE,
     NO_CONFIG,
@@ -64,14 +67,18 @@ class KernelMemo:
     """The kernels built so far, by the content of the request.
 
     Compilations of one model for several boards or budgets can share it, as all have
-    the same operators, intrinsics and weights of the cost model. Prices are found by
-    the identity of a kernel, which is kept for that.
+    the same operators, intrinsics and weights of the cost model.
+
+    Kernels that differ only in names of constants, as those of equal layers do, share
+    their code, so that analyses find what they know of it by its identity. Costs are an
+    example. `_codes` keeps all codes, so that identities are unique.
     """
 
     _built: dict[KernelRequest, BuiltKernel] = field(default_factory=dict)
-    _priced: dict[tuple[int, Target | None], tuple[BuiltKernel, LoweringCandidate]] = (
-        field(default_factory=dict)
+    _codes: defaultdict[tuple[Attr, Attr], list[tir.Stmt]] = field(
+        default_factory=lambda: defaultdict(list)
     )
+    _costs: dict[tuple[int, Target | None], Cost] = field(default_factory=dict)
 
     def find(self, request: KernelRequest) -> BuiltKernel | None:
         return self._built.get(request)
@@ -79,13 +86,22 @@ class KernelMemo:
     def add(self, request: KernelRequest, kernel: BuiltKernel) -> None:
         self._built[request] = kernel
 
-    def find_priced(
-        self, kernel: BuiltKernel, target: Target | None
-    ) -> LoweringCandidate | None:
-        found = self._priced.get((id(kernel), target))
-        return None if found is None else found[1]
+    def share_code(self, function: tir.PrimFunc) -> tir.PrimFunc:
+        """Return `function`, with the code of an earlier kernel if that is equal."""
+        code = code_of(function.body)
+        known = self._codes[function.attrs["op"], function.attrs["schedule"]]
+        for other in known:
+            if other == code:
+                body = with_code(function.body, other)
+                return with_body(function, body)
+        known.append(code)
+        return function
 
-    def add_priced(
-        self, kernel: BuiltKernel, target: Target | None, candidate: LoweringCandidate
-    ) -> None:
-        self._priced[id(kernel), target] = kernel, candidate
+    def cost(
+        self, kernel: BuiltKernel, target: Target | None, estimate: Callable[[], Cost]
+    ) -> Cost:
+        """Return the cost of a kernel on a target, by `estimate` if its code is new."""
+        key = id(code_of(kernel.function.body)), target
+        if key not in self._costs:
+            self._costs[key] = estimate()
+        return self._costs[key]

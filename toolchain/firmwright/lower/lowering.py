@@ -430,15 +430,12 @@ class Lowering:
             target=self._target_name(call),
             **attrs,
         )
-        return BuiltKernel(func, dict(kernel.constants))
+        return BuiltKernel(self.kernels.share_code(func), dict(kernel.constants))
 
     def _priced(self, kernel: BuiltKernel, call: Call) -> LoweringCandidate:
         """Return the kernel with its cost on the target of `call`."""
         target = self._target(call)
-        candidate = self.kernels.find_priced(kernel, target)
-        if candidate is None:
-            weights = self.weights(target)
-            price = estimate_cost(kernel.function, self.intrinsics, weights)
-            candidate = kernel.with_cost(price)
-            self.kernels.add_priced(kernel, target, candidate)
+        weights = self.weights(target)
+        estimate = partial(estimate_cost, kernel.function, self.intrinsics, weights)
+        candidate = kernel.with_cost(self.kernels.cost(kernel, target, estimate))
         return with_stall_cycles(candidate, call, self.module)

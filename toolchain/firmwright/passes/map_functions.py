@@ -9,6 +9,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import AnyFunction, IRModule, Pass
+from firmwright.ir.tir.kernel_code import OncePerCode
 
 F = TypeVar("F", Function, tir.PrimFunc)
 
@@ -31,7 +32,8 @@ def graph_pass(name: str, change: Callable[[Function], Function]) -> Pass:
 
 
 def tir_pass(name: str, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> Pass:
-    return Pass(name, lambda module: map_prim_funcs(module, change))
+    """Return the pass that applies `change` to all PrimFuncs, once to each code."""
+    return Pass(name, lambda module: map_prim_funcs(module, OncePerCode(change)))
 
 
 def _map_functions(

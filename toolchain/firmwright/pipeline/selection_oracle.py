@@ -1,6 +1,6 @@
 """Callbacks for kernel selection: lowering, memory planning and cost estimation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.errors import DoesNotFitError
@@ -19,7 +19,11 @@ from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import NO_TUNING_RECORDS
 from firmwright.partitioning.backend_libraries import collect_intrinsics
-from firmwright.passes.tir.shape_abstraction import flatten_buffers, make_template
+from firmwright.passes.tir.shape_abstraction import (
+    flatten_buffers,
+    make_template,
+    template_identity,
+)
 from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, schedules_for
@@ -41,9 +45,7 @@ class SelectionMemo:
 
     kernels: KernelMemo = field(default_factory=KernelMemo)
     inplace: InplaceCache = field(default_factory=InplaceCache)
-    codes: dict[tuple[int, Minimize], tuple[tir.PrimFunc, CodeKey]] = field(
-        default_factory=dict
-    )
+    codes: dict[Hashable, tuple[tir.PrimFunc, CodeKey]] = field(default_factory=dict)
 
 
 def kernel_cost_estimator(
@@ -115,7 +117,7 @@ def make_selection_oracle(
         return False
 
     def key(kernel: tir.PrimFunc) -> CodeKey:
-        identity = id(kernel), options.objective.minimize
+        identity = template_identity(kernel), options.objective.minimize
         if identity not in memo.codes:
             memo.codes[identity] = kernel, find_key(kernel)
         return memo.codes[identity][1]

@@ -14,6 +14,7 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
+from firmwright.ir.tir.kernel_code import code_of, with_code
 from firmwright.ir.tir.traversal import (
     Node,
     local_names,
@@ -25,34 +26,36 @@ from firmwright.ir.tir.verify_async_calls import without_phase
 
 
 @dataclass(frozen=True, slots=True)
-class HoistedBody:
-    """A kernel body, the body without global Allocates, and their buffers."""
+class HoistedCode:
+    """The code of a kernel, the code without global Allocates, and their buffers."""
 
     original: tir.Stmt
-    body: tir.Stmt
+    code: tir.Stmt
     scratch: tuple[tir.Buffer, ...]
 
 
 def hoist_scratch(
-    module: IRModule, main: tir.PrimFunc, hoisted: dict[int, HoistedBody]
+    module: IRModule, main: tir.PrimFunc, hoisted: dict[int, HoistedCode]
 ) -> tuple[IRModule, dict[str, str]]:
     """Return the module with hoisted scratch, and the plan name of each buffer of it.
 
     Plan names are `kernel.buffer`, with the suffix `_2`, `_3`, ... for further calls of
-    the kernel. `hoisted` stores the results by identity of the body for later calls.
+    the kernel. `hoisted` stores the results by identity of the code for later calls.
     """
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
     functions = dict(module.functions)
     for function in module.functions.values():
         if not isinstance(function, tir.PrimFunc) or function.name == main.name:
             continue
-        item = hoisted.get(id(function.body)) or _hoist(function.body)
-        hoisted[id(function.body)] = item
+        code = code_of(function.body)
+        item = hoisted.get(id(code)) or _hoist(code)
+        hoisted[id(code)] = item
         if item.scratch:
             scratch[function.name] = item.scratch
             added = tuple(tir.Param(buffer, "scratch") for buffer in item.scratch)
             params = function.params + added
-            functions[function.name] = replace(function, params=params, body=item.body)
+            body = with_code(function.body, item.code)
+            functions[function.name] = replace(function, params=params, body=body)
     hoister = _ScratchHoister(scratch, main)
     body = rewrite_func(main, hoister.rule).body
     asynchronous = itertools.chain.from_iterable(hoister.phased.values())
@@ -68,18 +71,18 @@ def _allocate_around(body: tir.Stmt, buffers: tuple[tir.Buffer, ...]) -> tir.Stm
     return body
 
 
-def _hoist(body: tir.Stmt) -> HoistedBody:
+def _hoist(code: tir.Stmt) -> HoistedCode:
     scratch: list[tir.Buffer] = []
-    for node in statements(body):
+    for node in statements(code):
         if _is_global_allocate(node):
             scratch.append(node.buffer)
     if not scratch:
-        return HoistedBody(body, body, ())
+        return HoistedCode(code, code, ())
 
     def rule(node: Node) -> Node | None:
         return node.body if _is_global_allocate(node) else None
 
-    return HoistedBody(body, rewrite_stmt(body, rule), tuple(scratch))
+    return HoistedCode(code, rewrite_stmt(code, rule), tuple(scratch))
 
 
 def is_scratch_name(plan_name: str) -> bool:

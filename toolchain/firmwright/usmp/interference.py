@@ -8,18 +8,19 @@ kernel body.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
+from firmwright.ir.tir.kernel_code import code_of
 from firmwright.ir.tir.plan import (
     BufferInfo,
     LiveRange,
     OffsetConstraint,
     disjoint_constraint,
 )
-from firmwright.usmp.hoist_scratch import HoistedBody
+from firmwright.usmp.hoist_scratch import HoistedCode
 from firmwright.usmp.liveness import live_sets
 
 Constraints = tuple[OffsetConstraint[str], ...]
@@ -50,25 +51,27 @@ class InplacePair:
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints and hoisted forms by kernel body; bodies are kept for unique ids."""
+    """Constraints and hoisted forms by kernel code; codes are kept for unique ids."""
 
-    entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
+    entries: dict[tuple[Hashable, ...], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
     )
-    hoisted: dict[int, HoistedBody] = field(default_factory=dict)
+    hoisted: dict[int, HoistedCode] = field(default_factory=dict)
 
     def constraints(
         self, func: tir.PrimFunc, source: str, result: str
     ) -> Constraints | None:
         """Return the constraints on two parameters; None if they must be disjoint."""
-        # Bodies are compared by identity, which costs nothing. The entry keeps the body
+        # Codes are compared by identity, which costs nothing. The entry keeps the code
         # alive, so that no other one gets its id.
-        key = (id(func.body), source, result)
+        code = code_of(func.body)
+        stated = func.attrs.get("inplace_distances")
+        key = (id(code), func.params, stated, source, result)
         if key not in self.entries:
             constraints = find_offset_constraints(func, source, result)
             if constraints == ():  # any difference is allowed
                 constraints = (OffsetConstraint(source, result, 0, 0),)
-            self.entries[key] = (func.body, constraints)
+            self.entries[key] = (code, constraints)
         return self.entries[key][1]
 
 

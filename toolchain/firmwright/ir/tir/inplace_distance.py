@@ -21,6 +21,7 @@ from firmwright.ir.tir.access_trace import (
     UnknownAccessError,
 )
 from firmwright.ir.tir.expr_evaluation import Ints
+from firmwright.ir.tir.kernel_code import code_of
 from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
@@ -42,18 +43,19 @@ def find_offset_constraints(
         case (int(lo), int(hi)):
             return (OffsetConstraint(source, result, lo, hi),)
     buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
-    return _constraints_of(func.body, buffers[source], buffers[result])
+    code = code_of(func.body)
+    return _constraints_of(code, buffers[source], buffers[result])
 
 
 @lru_cache(_ANALYSES_KEPT)
 def _constraints_of(
-    body: tir.Stmt, x: tir.Buffer, y: tir.Buffer
+    code: tir.Stmt, x: tir.Buffer, y: tir.Buffer
 ) -> tuple[OffsetConstraint[str], ...] | None:
     # The C compiler may reorder accesses of different types, unless one is a byte type.
     if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
         return None
     try:
-        trace = AccessTracer(x.name, y.name, body)
+        trace = AccessTracer(x.name, y.name, code)
         log = trace.run()
         hull = _hull(log, np.argsort(log.time, kind="stable"))
         if hull is None:

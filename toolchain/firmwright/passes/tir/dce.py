@@ -14,6 +14,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.nodes import called_functions
 from firmwright.ir.module import DEFAULT_ENTRY, IRModule, Pass
 from firmwright.ir.tir import traversal
+from firmwright.ir.tir.kernel_code import OncePerCode
 from firmwright.ir.tir.traversal import Node
 from firmwright.passes.map_functions import map_prim_funcs
 
@@ -136,9 +137,14 @@ def run(module: IRModule) -> IRModule:
     if entry in module.functions and live != set(module.functions):
         module = replace(module, functions=_restricted(module.functions, live))
 
+    eliminate_in_kernel = OncePerCode(
+        lambda func: eliminate_dead_statements(func, frozenset())
+    )
+
     def change(func: tir.PrimFunc) -> tir.PrimFunc:
-        kept: frozenset[str] = keep if func.name == entry else frozenset()
-        return eliminate_dead_statements(func, kept)
+        if func.name == entry:
+            return eliminate_dead_statements(func, keep)
+        return eliminate_in_kernel(func)
 
     return drop_unreferenced_constants(map_prim_funcs(module, change))
 

@@ -8,7 +8,7 @@ The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX; nothing is sha
 `speed`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -37,6 +37,7 @@ from firmwright.passes.tir.shape_abstraction import (
     fill_holes,
     flatten_buffers,
     make_template,
+    template_identity,
 )
 
 SLOWDOWN_PERCENT_MAX: Mapping[Minimize, int] = {
@@ -201,9 +202,13 @@ def _similar_kernels(
 ) -> Iterator[list[tir.PrimFunc]]:
     """Yield the kernels that have equal templates but cannot be merged."""
     sets: dict[tuple[Token, ...], list[tir.PrimFunc]] = {}
+    keys: dict[Hashable, tuple[Token, ...]] = {}
     for callee in callees(entry.body):
         kernel = module.kernel(callee)
-        sets.setdefault(make_template(kernel, intrinsics).key, []).append(kernel)
+        identity = template_identity(kernel)
+        if identity not in keys:
+            keys[identity] = make_template(kernel, intrinsics).key
+        sets.setdefault(keys[identity], []).append(kernel)
     for kernels in sets.values():
         if len(kernels) > 1 and not can_be_merged(kernels, intrinsics):
             yield kernels

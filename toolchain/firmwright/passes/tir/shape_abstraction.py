@@ -6,13 +6,14 @@ sizes of buffers and pointers are not.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index
 from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.ir.tir.kernel_code import code_identity
 from firmwright.ir.tir.traversal import Node, children, rewrite_func
 
 _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
@@ -67,12 +68,27 @@ class KernelTemplate:
         return self.key, self.shapes, tuple(fixed)
 
 
+def template_identity(func: tir.PrimFunc) -> tuple[Hashable, ...]:
+    """Return a key that is equal only for kernels with equal templates.
+
+    Codes are compared by identity; see `code_identity`.
+    """
+    return *code_identity(func), *_compared_attrs(func)
+
+
+def _compared_attrs(func: tir.PrimFunc) -> list[tuple[str, str]]:
+    attrs: list[tuple[str, str]] = []
+    for name, value in sorted(func.attrs.items()):
+        if name not in _UNCOMPARED:
+            attrs.append((name, str(value)))
+    return attrs
+
+
 def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
     """Return the template of `func`; `intrinsics` decides which operands may vary."""
     reader = _TemplateBuilder(intrinsics)
-    for name, value in sorted(func.attrs.items()):
-        if name not in _UNCOMPARED:
-            reader.key += (name, str(value))
+    for name, value in _compared_attrs(func):
+        reader.key += (name, value)
     for param in func.params:
         reader.param(param)
     reader.read(func.body)
