@@ -11,6 +11,7 @@ from firmwright.base.quant import Quantization
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.schedules.cortex_m_dsp.depthwise_sliding_window import SlideConfig
 from firmwright.schedules.registry import SCHEDULES
+from firmwright.schedules.row_band import PixelBlock
 
 SEEDS = range(30)
 ROW_SEEDS = range(8)
@@ -81,11 +82,16 @@ def test_windows_wider_than_their_input_match_the_reference(
 def test_long_windows_of_one_row_match_the_reference(
     size: int, judge, narrow_depthwise
 ) -> None:
-    (schedule,) = (s for s in SCHEDULES if s.name == "dsp.depthwise.sliding_window")
+    sliding, line = (
+        next(s for s in SCHEDULES if s.name == f"dsp.depthwise.{name}")
+        for name in ("sliding_window", "line")
+    )
     call = narrow_depthwise(20, size, rows=1)
-    assert SlideConfig("y") in schedule.configs(call)
-    for config in schedule.configs(call):
-        judge(call, schedule, config)
+    assert SlideConfig("y") in sliding.configs(call)
+    assert PixelBlock(8 if size == 5 else 4) in line.configs(call)
+    for schedule in (sliding, line):
+        for config in schedule.configs(call):
+            judge(call, schedule, config)
 
 
 @pytest.mark.sampled(6)

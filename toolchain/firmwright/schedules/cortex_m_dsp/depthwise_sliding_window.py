@@ -1,6 +1,7 @@
 """depthwise_conv2d on the DSP extension: a window that slides over rows or columns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -50,7 +51,7 @@ from firmwright.schedules.window_bounds import ValidTapRun, WindowAxis, window_a
 
 _MAX_ACCUMULATORS = 3
 _MAX_ACROSS = 4
-_MAX_LINE = 16
+MAX_LINE = 16
 """Maximum taps across in a window of one line: their pairs take eight registers."""
 _SPLITS: Mapping[int, Sequence[Callable[[ArithExpr], ArithExpr]]] = {
     1: (
@@ -72,7 +73,9 @@ class _SlidingLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class _ChannelRegisters:
+class ChannelRegisters:
+    """The variables of a channel: bias, weights of lines of `across` taps, and end."""
+
     bias: ArithExpr
     words: Sequence[ArithExpr]
     across: int
@@ -102,13 +105,9 @@ class SlideConfig(ScheduleConfig):
 
 
 def _configs(op: OpCall) -> Sequence[SlideConfig]:
-    kind = op.input(0).dtype
-    is_int16 = kind == INT16 and accumulator_dtype(op, 3) == INT32
-    if not (is_int16 or kind == INT8) or op.attributes(WindowAttrs).dilation != (1, 1):
+    if not has_sliding_products(op):
         return ()
     vertical, horizontal = window_axes(op)
-    if not (vertical.has_taps and horizontal.has_taps):
-        return ()
     configs: list[SlideConfig] = []
     if _can_slide(horizontal, vertical):
         configs.append(SlideConfig("x"))
@@ -117,8 +116,17 @@ def _configs(op: OpCall) -> Sequence[SlideConfig]:
     return tuple(configs)
 
 
+def has_sliding_products(op: OpCall) -> bool:
+    """Whether products are those of int16 pairs in 32 bits, without dilation."""
+    kind = op.input(0).dtype
+    is_int16 = kind == INT16 and accumulator_dtype(op, 3) == INT32
+    if not (is_int16 or kind == INT8) or op.attributes(WindowAttrs).dilation != (1, 1):
+        return False
+    return all(axis.has_taps for axis in window_axes(op))
+
+
 def _can_slide(along: WindowAxis, across: WindowAxis) -> bool:
-    max_across = _MAX_ACROSS if along.taps > 1 else _MAX_LINE
+    max_across = _MAX_ACROSS if along.taps > 1 else MAX_LINE
     accumulators = SlidingWindow(along).accumulators
     return accumulators <= _MAX_ACCUMULATORS and across.taps <= max_across
 
@@ -126,6 +134,26 @@ def _can_slide(along: WindowAxis, across: WindowAxis) -> bool:
 def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
     vertical, horizontal = window_axes(op)
     is_vertical = config.along == "y"
+    along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    layer = _SlidingLayer(along, across, zero_point, b.input(0), b.y)
+    label = partial(_run_label, layer)
+    with channel_registers(b, op, is_vertical=is_vertical) as (channel, places):
+        for row in output_rows(b, across.runs(), channel.finish, label):
+            registers = replace(channel, finish=row.finish)
+            _row(b, layer, registers, row, places)
+
+
+@contextmanager
+def channel_registers(
+    b: Kernel, op: OpCall, *, is_vertical: bool
+) -> Iterator[tuple[ChannelRegisters, tuple[ArithExpr, ArithExpr]]]:
+    """Loop over channels; yield their registers, and that of the input and the output.
+
+    Lines of weights are across the vertical or the horizontal axis. Outputs of constant
+    channels are stored before.
+    """
+    vertical, horizontal = window_axes(op)
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
     found = find_computed_channels(b, op, may_skip_few=True)
     flat = found.weights
@@ -146,8 +174,6 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
     weights = _plan_weights(b, (along, across), taps, factors)
     bias_table = b.constant("bias", found.bias * factors, INT32)
     multiplier = channel_multiplier_of(op)
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    layer = _SlidingLayer(along, across, zero_point, b.input(0), b.y)
     batch, height, width, _ = b.y.shape
     with b.for_("n", batch) as n:
         found.constants.emit_stores(b, n * (height * width), height * width)
@@ -155,10 +181,8 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
         finish = epilogue.bind_channel(b, index)
         start = b.let("channel_bias", b.load(bias_table, [index]))
         words = weights.bind(b, index)
-        label = partial(_run_label, layer)
-        for row in output_rows(b, across.runs(), finish, label):
-            channel = _ChannelRegisters(start, words, across.taps, row.finish)
-            _row(b, layer, channel, row, (target // multiplier, target))
+        registers = ChannelRegisters(start, words, across.taps, finish)
+        yield registers, (target // multiplier, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +242,7 @@ def _plan_weights(
 def _row(
     b: Kernel,
     layer: _SlidingLayer,
-    channel: _ChannelRegisters,
+    channel: ChannelRegisters,
     row: OutputRow,
     channels: tuple[ArithExpr, ArithExpr],
 ) -> None:
@@ -235,7 +259,8 @@ def _row(
     if missing and layer.zero_point:
         # The bias includes the zero-point share of omitted taps.
         omitted = list(product(range(along.taps), missing))
-        corrected = _with_zero_points(layer, channel, channel.bias, omitted)
+        point = layer.zero_point
+        corrected = with_zero_points(point, channel, channel.bias, omitted)
         channel = replace(channel, bias=b.let(f"{label}_bias", corrected))
     _SlideEmitter(b, layer, channel, row.taps, (x_start, y_start), label).emit()
 
@@ -258,7 +283,7 @@ class _SlideEmitter:
 
     b: Kernel
     layer: _SlidingLayer
-    channel: _ChannelRegisters
+    channel: ChannelRegisters
     valid: range
     start: tuple[ArithExpr, ArithExpr]
     label: str
@@ -370,20 +395,23 @@ class _SlideEmitter:
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias
         taps = list(product(self.layer.along.missing(valid), self.valid))
-        return _with_zero_points(self.layer, self.channel, self.channel.bias, taps)
+        point = self.layer.zero_point
+        return with_zero_points(point, self.channel, self.channel.bias, taps)
 
 
-def _with_zero_points(
-    layer: _SlidingLayer,
-    channel: _ChannelRegisters,
+def with_zero_points(
+    zero_point: int,
+    channel: ChannelRegisters,
     bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
 ) -> ArithExpr:
     """Return `bias` plus zero point times weight for omitted `taps` (along, across)."""
-    zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
+    if not zero_point:
+        return bias
+    value = ArithExpr(immediate(zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
         name, word = channel.single(line, tap)
-        bias = call_intrinsic(name, [zero_point, word, bias], INT32)
+        bias = call_intrinsic(name, [value, word, bias], INT32)
     return bias
 
 
