@@ -22,12 +22,16 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
+from firmwright.ops import fixed_point
 from firmwright.schedules.helium import (
     add_sub,
     fully_connected,
+    lstm_gates,
+    lstm_units,
     moves,
     pool2d,
     resize_bilinear,
+    sigmoid16,
 )
 from firmwright.schedules.helium_floats import elementwise as float_elements
 from firmwright.schedules.helium_floats import hybrid_conv2d
@@ -191,6 +195,60 @@ def test_means_of_helium(dtype: DType, lane: DType, columns: int) -> None:
     numbers = mean_numbers(128 // lane.bits, dtype, lane, columns)
     name = f"mve_mean_{dtype.name}_{lane.bits}"
     check_helium(pool2d.MEANS[dtype, lane], name, numbers)
+
+
+@pytest.mark.parametrize("function", sigmoid16.FUNCTIONS, ids=lambda each: each.name)
+def test_gate_functions_of_all_halves(function: sigmoid16.GateFunction) -> None:
+    halves = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    memory = {"x": halves.reshape(8, -1), "y": np.zeros((8, 1 << 13), np.int16)}
+    program = helium_program(function.loop).chosen({})
+    state = run_program(program, evaluate, memory, {}, {"at": 0})
+    expected = fixed_point.sigmoid16(halves, function.integer_bits, function.is_tanh)
+    np.testing.assert_array_equal(np.array(state.memory["y"]).reshape(-1), expected)
+    check_helium(function.loop, function.name, {})
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_cells_of_helium(twice: bool) -> None:
+    for shift, limit in ((-18, 0), (-20, 1000)):
+        numbers = {"shift": lstm_units.cell_shift(shift, twice=twice)}
+        low, high = (-limit, limit) if limit else (INT16.min, INT16.max)
+        name = lstm_units.cell_kernel(twice=twice)
+        loop = lstm_units.cell_loop(twice=twice)
+        check_helium(loop, name, {**numbers, "low": low, "high": high})
+
+
+def test_hidden_values_of_helium() -> None:
+    for multiplier, shift in ((1 << 30, -21), ((1 << 31) - 1, -23), (1 << 30, -1)):
+        scale = {"multiplier": multiplier, "shift": shift, "zero_point": -5}
+        check_helium(lstm_units.HIDDEN_LOOP, lstm_units.HIDDEN_KERNEL, scale)
+
+
+@pytest.mark.parametrize("saturates", [0, 1])
+@pytest.mark.parametrize("most_shift", [-1, 0, 3])
+def test_gates_of_helium_are_those_of_the_intrinsic(
+    saturates: int, most_shift: int
+) -> None:
+    k = VectorBuilder("gates")
+    total = k.variable("sum", WORDS)
+    lstm_gates.gate_steps(k, total, adds=True)
+    rng = np.random.default_rng(most_shift + 1)
+    reach = 1 << (20 - max(most_shift, 0))
+    sums = {
+        "sum": rng.integers(-reach, reach, (4, CASES)),
+        "bias": rng.integers(-reach, reach, (4, CASES)),
+        "multiplier": rng.choice([1 << 30, (1 << 31) - 1], (4, CASES)),
+        "shift": rng.choice([most_shift, -1, -6], (4, CASES)),
+        "x_steps": rng.choice([-32768, -5, 6, 32767], (4, CASES)),
+    }
+    numbers = {"most_shift": most_shift, "saturates": saturates}
+    given = {name: list(lanes) for name, lanes in sums.items()}
+    given |= {name: [np.full(CASES, value)] for name, value in numbers.items()}
+    program = k.build_vectors().chosen(numbers)
+    state = run_program(program, evaluate, {}, given, {})
+    halves = np.array(state.registers["sum"]).astype(np.int16)
+    expected = lstm_gates.GATE.meaning(*sums.values(), saturates)
+    np.testing.assert_array_equal(halves, expected)
 
 
 def test_sums_of_rows_of_helium() -> None:

@@ -18,7 +18,7 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.tir.intrinsic import read_intrinsics
 
-_NEWTON_STEPS = 3
+NEWTON_STEPS = 3
 FACTORS = (
     (-2, 1672461947),
     (-1, 1302514674),
@@ -77,7 +77,7 @@ def two_over_one_plus(x: Array) -> Array:
     high_mul = saturating_rounding_doubling_high_mul
     half = (x + INT32_MAX + 1) >> 1
     y = 1515870810 + high_mul(half, -1010580540)
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(NEWTON_STEPS):
         error = (1 << 29) - high_mul(half, y)
         y = y + (high_mul(y, error) << 2)
     return np.asarray(y)
@@ -192,13 +192,13 @@ def _to_16_bits(value: int) -> int:
     return int(rounding_divide_by_pot(value, 16))
 
 
-_EXP_EIGHTH = _to_16_bits(1895147668)
-_THIRD = _to_16_bits(715827883)
-_TWELVE_17THS = _to_16_bits(1515870810)
-_EIGHT_17THS = _to_16_bits(-1010580540)
-_MOST_FACTORS = 5
+EXP_EIGHTH = _to_16_bits(1895147668)
+THIRD = _to_16_bits(715827883)
+TWELVE_17THS = _to_16_bits(1515870810)
+EIGHT_17THS = _to_16_bits(-1010580540)
+MOST_FACTORS = 5
 """Factors extend to e^-16; below -32 the exponential is 0."""
-_FACTORS16 = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
+FACTORS16 = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
 
 
 def _high_mul16(a: Array, b: Array | int) -> Array:
@@ -217,15 +217,15 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
     square = _high_mul16(x, x)
     cube = _high_mul16(square, x)
     fourth = _high_mul16(square, square)
-    series = _high_mul16(rounding_divide_by_pot(fourth, 2) + cube, _THIRD) + square
+    series = _high_mul16(rounding_divide_by_pot(fourth, 2) + cube, THIRD) + square
     x = x + rounding_divide_by_pot(series, 1)
-    result = _saturate16(_EXP_EIGHTH + _high_mul16(x, _EXP_EIGHTH))
-    for exponent, factor in _FACTORS16:
+    result = _saturate16(EXP_EIGHTH + _high_mul16(x, EXP_EIGHTH))
+    for exponent, factor in FACTORS16:
         if exponent < integer_bits:
             bit = (part - a) >> (15 - integer_bits + exponent) & 1
             result = np.where(bit, _high_mul16(result, factor), result)
-    if integer_bits > _MOST_FACTORS:
-        result = np.where(a < -(1 << (15 - integer_bits + _MOST_FACTORS)), 0, result)
+    if integer_bits > MOST_FACTORS:
+        result = np.where(a < -(1 << (15 - integer_bits + MOST_FACTORS)), 0, result)
     return np.where(a == 0, _ONE16, result)
 
 
@@ -239,7 +239,7 @@ def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Arr
     tanh = bool(np.max(is_tanh))
     power = _exp_on_negative(-np.abs(value), bits + tanh)
     half = (power + _ONE16 + 1) >> 1
-    y = _TWELVE_17THS + _high_mul16(half, _EIGHT_17THS)
+    y = TWELVE_17THS + _high_mul16(half, EIGHT_17THS)
     for _ in range(3):
         y = y + (_high_mul16(y, (1 << 13) - _high_mul16(half, y)) << 2)
     positive = _saturate16((y - (1 << 13)) << 2 if tanh else y << 1)

@@ -23,7 +23,8 @@ class BlockGemm:
     `microkernel` returns the name of the tile's micro-kernel for a number of taps.
     `weights` and `tables` of parameters have a row for each block. The operands are the
     weights, the columns, the parameters, the outputs of each pixel, `settings`, the
-    shares of the columns and `taps`. Pixels are relative to output `first`.
+    shares of the columns and `taps`. Pixels are relative to output `first`; the outputs
+    are in `output`, if not in the kernel's result.
     """
 
     tile: TileContract
@@ -35,6 +36,7 @@ class BlockGemm:
     taps: int
     share: Share | None = None
     first: ArithExpr | None = None
+    output: tir.Buffer | None = None
 
     @property
     def blocks(self) -> ChannelBlocks:
@@ -50,7 +52,7 @@ class BlockGemm:
         """Compute all channels of `pixels`, whose values are in the columns."""
         assert self.tile.requantization is Requantizer.MICROKERNEL
         assert len(pixels) == self.tile.pixels
-        blocks = self.blocks
+        blocks, y = self.blocks, self.output or b.y
         if self.first is not None:
             pixels = [self.first + pixel for pixel in pixels]
         shares = [self.share(b, column) for column in columns] if self.share else []
@@ -60,7 +62,7 @@ class BlockGemm:
             outputs = []
             for pixel in pixels:
                 place = pixel * blocks.channels + channel
-                outputs.append(b.pointer(b.y, place, blocks.stored, "w"))
+                outputs.append(b.pointer(y, place, blocks.stored, "w"))
             b.evaluate(
                 self.microkernel(self.taps),
                 [

@@ -373,7 +373,7 @@ class ExprCompiler:
 
 
 def wrap_to_dtype(value: int, dtype: DType) -> int:
-    low = value & ((1 << dtype.bits) - 1)
+    low = int(value) & ((1 << dtype.bits) - 1)
     return low - (1 << dtype.bits) if dtype.signed and low > dtype.max else low
 
 

@@ -23,6 +23,7 @@ from firmwright.kernels.isa.instruction import (
     Int,
     Ints4,
     Predicate4,
+    Predicate8,
     UnsignedBytes16,
     UnsignedHalves8,
     UnsignedInts4,
@@ -45,6 +46,7 @@ from firmwright.kernels.isa.vectors import (
     magnitude,
     multiply,
     multiply_add,
+    negate,
     products,
     repeat,
     rounding_doubling_high_product,
@@ -176,6 +178,7 @@ def vaddq_m_n_s32(d: Ints4, a: Ints4, b: Int, inside: Predicate4) -> Ints4:
     return active(inside, each(add, a, repeat(b, 4)), d)
 
 
+vsubq_s16 = _row("vsub.i16", "vsubq_s16", BINARY_HALVES, lanewise(subtract))
 vsubq_s32 = _row("vsub.i32", "vsubq_s32", BINARY_INTS, lanewise(subtract))
 vsubq_n_s32 = _row("vsub.i32", "vsubq_n_s32", INTS_AND_NUMBER, lanewise(subtract))
 vsubq_n_s16 = _row("vsub.i16", "vsubq_n_s16", HALVES_AND_NUMBER, lanewise(subtract))
@@ -187,8 +190,14 @@ vqaddq_n_s16 = _row(
 vqaddq_n_s32 = _row(
     "vqadd.s32", "vqaddq_n_s32", INTS_AND_NUMBER, lanewise(saturating_add)
 )
+vabsq_s16 = _row(
+    "vabs.s16", "vabsq_s16", signature(Halves8, a=Halves8), lanewise(magnitude)
+)
 vabsq_s32 = _row(
     "vabs.s32", "vabsq_s32", signature(Ints4, a=Ints4), lanewise(magnitude)
+)
+vnegq_s16 = _row(
+    "vneg.s16", "vnegq_s16", signature(Halves8, a=Halves8), lanewise(negate)
 )
 vmulq_s32 = _row("vmul.i32", "vmulq_s32", BINARY_INTS, lanewise(multiply))
 vmulq_n_s32 = _row("vmul.i32", "vmulq_n_s32", INTS_AND_NUMBER, lanewise(multiply))
@@ -232,6 +241,30 @@ vmulhq_u32 = _row(
     signature(UnsignedInts4, a=UnsignedInts4, b=UnsignedInts4),
     lanewise(high_half_of_product),
 )
+vqrdmulhq_s16 = _row(
+    "vqrdmulh.s16",
+    "vqrdmulhq_s16",
+    BINARY_HALVES,
+    lanewise(rounding_doubling_high_product),
+)
+vqrdmulhq_n_s16 = _row(
+    "vqrdmulh.s16",
+    "vqrdmulhq_n_s16",
+    HALVES_AND_NUMBER,
+    lanewise(rounding_doubling_high_product),
+)
+
+
+@MVE.instruction(
+    "vqrdmulht.s16 {d}, {a}, {b}",
+    c="vqrdmulhq_m_n_s16({d}, {a}, (int16_t){b}, {inside})",
+)
+def vqrdmulhq_m_n_s16(d: Halves8, a: Halves8, b: Int, inside: Predicate8) -> Halves8:
+    """Return the high half of 2 a b, rounded, in the lanes that are set, else d."""
+    factor = repeat(b.cast(INT16), 8)
+    return active(inside, each(rounding_doubling_high_product, a, factor), d)
+
+
 vqrdmulhq_s32 = _row(
     "vqrdmulh.s32",
     "vqrdmulhq_s32",
@@ -273,6 +306,12 @@ def vmulltq_int_s16(a: Halves8, b: Halves8) -> Ints4:
 # ---- bits and shifts -----------------------------------------------------------------
 
 
+@MVE.instruction("vand {d}, {a}, {b}", c="vandq_s16({a}, {b})")
+def vandq_s16(a: Halves8, b: Halves8) -> Halves8:
+    """Return the bits that are set in a and b."""
+    return tuple(x & y for x, y in zip(a, b, strict=True))
+
+
 @MVE.instruction("vand {d}, {a}, {b}", c="vandq_s32({a}, {b})")
 def vandq_s32(a: Ints4, b: Ints4) -> Ints4:
     """Return the bits that are set in a and b."""
@@ -290,6 +329,12 @@ veorq_u8 = _row(
 @MVE.instruction("vshl.i8 {d}, {a}, #{amount}", c="vshlq_n_s8({a}, {amount})")
 def vshlq_n_s8(a: Bytes16, amount: Annotated[int, Immediate(range(8))]) -> Bytes16:
     """Return a * 2^amount modulo 2^8."""
+    return tuple(shift_left_by(lane, amount) for lane in a)
+
+
+@MVE.instruction("vshl.i16 {d}, {a}, #{amount}", c="vshlq_n_s16({a}, {amount})")
+def vshlq_n_s16(a: Halves8, amount: Annotated[int, Immediate(range(16))]) -> Halves8:
+    """Return a * 2^amount modulo 2^16."""
     return tuple(shift_left_by(lane, amount) for lane in a)
 
 
@@ -339,6 +384,13 @@ def vrshlq_n_s16(d: Halves8, amount: Int) -> Halves8:
 def vrshlq_n_s32(d: Ints4, amount: Int) -> Ints4:
     """Return d * 2^amount to nearest, modulo 2^32, by the low byte of `amount`."""
     return tuple(shift_by_sign(lane, amount, rounds=True) for lane in d)
+
+
+@MVE.instruction("vshl.s32 {d}, {a}, {b}", c="vshlq_s32({a}, {b})")
+def vshlq_s32(a: Ints4, b: Ints4) -> Ints4:
+    """Return a * 2^b, rounded down, modulo 2^32, by the low bytes of b."""
+    pairs = zip(a, b, strict=True)
+    return tuple(shift_by_sign(lane, amount, rounds=False) for lane, amount in pairs)
 
 
 @MVE.instruction("vrshl.s32 {d}, {a}, {b}", c="vrshlq_s32({a}, {b})")

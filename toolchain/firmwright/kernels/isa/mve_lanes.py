@@ -254,10 +254,28 @@ def vmsr(a: Word) -> Predicate16:
     return unpack_bits(a, 16)
 
 
+@MVE_LANES.instruction("vcmp.s16 lt, {a}, {b}", c="vcmpltq_n_s16({a}, (int16_t){b})")
+def vcmpltq_n_s16(a: Halves8, b: Int) -> Predicate8:
+    """Return the lanes of a that are less than b."""
+    return tuple(lane < b.cast(INT16) for lane in a)
+
+
+@MVE_LANES.instruction("vcmp.i16 eq, {a}, {b}", c="vcmpeqq_n_s16({a}, (int16_t){b})")
+def vcmpeqq_n_s16(a: Halves8, b: Int) -> Predicate8:
+    """Return the lanes of a that equal b."""
+    return tuple(lane.equal(b.cast(INT16)) for lane in a)
+
+
 @MVE_LANES.instruction("vcmp.s32 lt, {a}, {b}", c="vcmpltq_n_s32({a}, {b})")
 def vcmpltq_n_s32(a: Ints4, b: Int) -> Predicate4:
     """Return the lanes of a that are less than b."""
     return tuple(lane < b for lane in a)
+
+
+@MVE_LANES.instruction("vpsel {d}, {a}, {b}", c="vpselq_s16({a}, {b}, {inside})")
+def vpselq_s16(a: Halves8, b: Halves8, inside: Predicate8) -> Halves8:
+    """Return a in the lanes that are set in the predicate, b in the others."""
+    return active(inside, a, b)
 
 
 @MVE_LANES.instruction("vpsel {d}, {a}, {b}", c="vpselq_s32({a}, {b}, {inside})")

@@ -156,9 +156,14 @@ def high_half_of_product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def rounding_doubling_high_product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Return (2 a b + 2^31) >> 32 of int32; only -2^31 times itself saturates."""
-    product = a.cast(INT64) * b.cast(INT64)
-    return saturate_cast(shift_right(product + (1 << 30), 31), INT32)
+    """Return the rounded high half of 2 a b, of the type of a.
+
+    Only the least number times itself saturates.
+    """
+    dtype = a.expr.dtype
+    product = a.cast(INT64) * b.cast(dtype).cast(INT64)
+    half = 1 << (dtype.bits - 2)
+    return saturate_cast(shift_right(product + half, dtype.bits - 1), dtype)
 
 
 def shift_by_sign(value: ArithExpr, amount: ArithExpr, *, rounds: bool) -> ArithExpr:
@@ -197,9 +202,14 @@ def replace_low(value: ArithExpr, part: ArithExpr) -> ArithExpr:
     return bit_or(kept, low).cast(value.expr.dtype)
 
 
+def negate(a: ArithExpr) -> ArithExpr:
+    """Return -a modulo 2^bits."""
+    return subtract(constant(0, a.expr.dtype), a)
+
+
 def magnitude(a: ArithExpr) -> ArithExpr:
-    """Return |a| of an int32 modulo 2^32."""
-    return select(a < 0, (0 - a.cast(UINT32)).cast(INT32), a)
+    """Return |a| modulo 2^bits."""
+    return select(a < 0, negate(a), a)
 
 
 # ---- floats --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -23,6 +24,7 @@ from firmwright.kernels.contract import (
     TileContract,
     sums_of_products,
 )
+from firmwright.kernels.elementwise import without_unused
 from firmwright.kernels.mve.dot_products import DotProductLoop, Weights
 from firmwright.kernels.mve.weight_layout import WeightRows, column_values
 from firmwright.ops.kernel import Kernel
@@ -90,12 +92,13 @@ class DotProductKernel:
         self,
         b: Kernel,
         weights: Array,
-        parameters: Mapping[str, Array],
+        parameters: Mapping[str, Array | tir.Buffer],
         settings: Sequence[ArithExpr | int],
     ) -> BlockGemm:
         """Return the products with weights [channel, tap], of columns of bytes.
 
-        `parameters` has the values of each table, by the names of constants.
+        `parameters` has the values of each table, by the names of constants, or the
+        buffer [block, channel] that has them.
         """
         channels, taps = weights.shape
         packed = b.constant(
@@ -105,7 +108,10 @@ class DotProductKernel:
         for (name, values), table in zip(
             parameters.items(), self.ending.tables, strict=True
         ):
-            tables.append(b.constant(name, values, table.dtype))
+            if isinstance(values, tir.Buffer):
+                tables.append(values)
+            else:
+                tables.append(b.constant(name, values, table.dtype))
         size = taps * self.weights.column.size_bytes
         return BlockGemm(self.tile, self.name, channels, packed, tables, settings, size)
 
@@ -153,7 +159,7 @@ class DotProductKernel:
             f"{self.stem}_{loop.suffix}",
             operands,
             partial(self._meaning, given),
-            self._portable(loop),
+            without_unused(operands, self._portable(loop)),
             f"Products of {self.channels} channels with {pixels}.",
             requires=self.ending.requires,
             text={"gnu": text},

@@ -110,8 +110,8 @@ class VectorEnding:
     def _loads(self, channel: int) -> str:
         k = VectorBuilder("loads")
         for table in self.tables:
-            kind = "f" if table.dtype.is_float else "s"
-            load = MVE_MEMORY.rows[f"vldrwq_{kind}32"]
+            kind, size = "f" if table.dtype.is_float else "s", _SIZES[table.dtype.bits]
+            load = MVE_MEMORY.rows[f"vldr{size}q_{kind}32"]
             pointer = PointerOperand(table.pointer, table.dtype)
             for number, name in enumerate(table.parameters):
                 k.named(name, load, pointer[table.place(channel, number)])

@@ -1,0 +1,164 @@
+"""LiteRT's logistic and tanh of 16-bit sums, on vectors of eight halves.
+
+The steps are those of `sigmoid16` (ops/fixed_point.py), whose rounded product is
+VQRDMULH: the power of e of a quarter is a series, times a factor for each bit of the
+distance to that quarter. Neither the series nor the fourth power is negative, so that
+VRSHL rounds their halves as the definition does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, Array
+from firmwright.base.rounding import divide_up
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.kernels.elementwise import ElementLoop, helium_text
+from firmwright.kernels.isa import mve, mve_lanes
+from firmwright.kernels.program import PointerOperand, VirtualRegister
+from firmwright.kernels.vector_program import VectorBuilder
+from firmwright.ops.fixed_point import (
+    EIGHT_17THS,
+    EXP_EIGHTH,
+    FACTORS16,
+    MOST_FACTORS,
+    NEWTON_STEPS,
+    THIRD,
+    TWELVE_17THS,
+    sigmoid16,
+)
+from firmwright.schedules.asm_macros import KEEP_STORES
+
+_LANES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GateFunction:
+    """The logistic function, or tanh, of arguments with some integer bits."""
+
+    integer_bits: int
+    is_tanh: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the micro-kernel."""
+        function = "tanh" if self.is_tanh else "logistic"
+        return f"mve_{function}_of_{self.integer_bits}_bits"
+
+    @property
+    def loop(self) -> ElementLoop:
+        x, y = PointerOperand("x", INT16), PointerOperand("y", INT16, "w")
+        return ElementLoop((x,), y, INT16, self._compute)
+
+    def intrinsic(self) -> Intrinsic:
+        def meaning(y: Array, x: Array, count: Array) -> Array:
+            values = np.asarray(x)[:count]
+            result = sigmoid16(values, self.integer_bits, self.is_tanh)
+            return result.astype(np.int16)
+
+        call = f"@sigmoid16(x[i], {self.integer_bits}, {int(self.is_tanh)})"
+        return Intrinsic(
+            self.name,
+            (
+                *pointers(INT16, "w", y=1),
+                *pointers(INT16, x=1),
+                *immediates("count"),
+            ),
+            meaning,
+            f"for (int32_t i = 0; i < count; ++i) {{\n    y[i] = (int16_t){call};\n}}",
+            f"LiteRT's {'tanh' if self.is_tanh else 'logistic'} of `count` sums.",
+            requires="mve",
+            text={"gnu": helium_text(self.loop)},
+            definitions=(KEEP_STORES,),
+            count=lambda args: 20 + divide_up(args[2], _LANES) * self.instructions,
+            calls=("sigmoid16",),
+        )
+
+    @property
+    def instructions(self) -> int:
+        """The instructions of a vector."""
+        return 50 + 4 * len(self._factors)
+
+    @property
+    def _power_bits(self) -> int:
+        """The integer bits of the exponential's argument."""
+        return self.integer_bits + self.is_tanh
+
+    @property
+    def _factors(self) -> list[tuple[int, int]]:
+        return [item for item in FACTORS16 if item[0] < self._power_bits]
+
+    def _compute(
+        self, k: VectorBuilder, lanes: Sequence[VirtualRegister]
+    ) -> VirtualRegister:
+        """Append the steps of a vector."""
+        (x,) = lanes
+        shifted = k(mve.vshrq_n_s16, self._power(k, x), 1)
+        half = k.named("half", mve.vaddq_n_s16, shifted, 1 << 14)
+        product = k(mve.vqrdmulhq_n_s16, half, EIGHT_17THS)
+        y = k.named("quotient", mve.vaddq_n_s16, product, TWELVE_17THS)
+        for _ in range(NEWTON_STEPS):
+            one = k(mve.vdupq_n_s16, 1 << 13)
+            error = k(mve.vsubq_s16, one, k(mve.vqrdmulhq_s16, half, y))
+            k(mve.vmlaq_n_s16, y, k(mve.vqrdmulhq_s16, y, error), 4, into=y)
+        return self._with_sign(k, x, y)
+
+    def _power(self, k: VectorBuilder, x: VirtualRegister) -> VirtualRegister:
+        """Return e^-|x| without integer bits; of 0, it may be anything."""
+        bits = self._power_bits
+        quarter = 1 << (13 - bits)
+        below = k.named("below", mve.vnegq_s16, k(mve.vabsq_s16, x))
+        inside = k(mve.vandq_s16, below, k(mve.vdupq_n_s16, quarter - 1))
+        part = k.named("part", mve.vsubq_n_s16, inside, quarter)
+        rest = k.named("rest", mve.vsubq_s16, part, below)
+        wide = k(mve.vshlq_n_s16, part, bits)
+        a = k.named("a", mve.vaddq_n_s16, wide, 1 << 12)
+        square = k.named("square", mve.vqrdmulhq_s16, a, a)
+        cube = k(mve.vqrdmulhq_s16, square, a)
+        fourth = k(mve.vrshlq_n_s16, k(mve.vqrdmulhq_s16, square, square), -2)
+        third = k(mve.vqrdmulhq_n_s16, k(mve.vaddq_s16, fourth, cube), THIRD)
+        series = k(mve.vrshlq_n_s16, k(mve.vaddq_s16, third, square), -1)
+        scaled = k(mve.vqrdmulhq_n_s16, k(mve.vaddq_s16, a, series), EXP_EIGHTH)
+        power = k.named("power", mve.vqaddq_n_s16, scaled, EXP_EIGHTH)
+        for exponent, factor in self._factors:
+            at_sign = k(mve.vshlq_n_s16, rest, bits - exponent)
+            is_set = k(mve_lanes.vcmpltq_n_s16, at_sign, 0)
+            k(mve.vqrdmulhq_m_n_s16, power, power, factor, is_set, into=power)
+        if bits > MOST_FACTORS:
+            is_far = k(
+                mve_lanes.vcmpltq_n_s16, below, -(1 << (15 - bits + MOST_FACTORS))
+            )
+            k(mve.vqrdmulhq_m_n_s16, power, power, 0, is_far, into=power)
+        return power
+
+    def _with_sign(
+        self, k: VectorBuilder, x: VirtualRegister, y: VirtualRegister
+    ) -> VirtualRegister:
+        """Return the result; y is 2 / (1 + power) with two integer bits."""
+        if self.is_tanh:
+            y = k.named("above", mve.vsubq_n_s16, y, 1 << 13)
+            y = k.named("doubled", mve.vqaddq_s16, y, y)
+        positive = k.named("positive", mve.vqaddq_s16, y, y)
+        if self.is_tanh:
+            negative = k(mve.vnegq_s16, positive)
+        else:
+            one = k(mve.vdupq_n_s16, INT16.max)
+            negative = k(mve.vsubq_s16, one, positive)
+        is_negative = k(mve_lanes.vcmpltq_n_s16, x, 0)
+        beside = k.named(
+            "beside", mve_lanes.vpselq_s16, negative, positive, is_negative
+        )
+        center = k(mve.vdupq_n_s16, 0 if self.is_tanh else 1 << 14)
+        return k(mve_lanes.vpselq_s16, center, beside, k(mve_lanes.vcmpeqq_n_s16, x, 0))
+
+
+GATE_BITS = 3
+_CELL_BITS = (3, 4, 5)
+"""The integer bits of the cells that an lstm may have."""
+
+FUNCTIONS = (
+    GateFunction(GATE_BITS, is_tanh=False),
+    *(GateFunction(bits, is_tanh=True) for bits in _CELL_BITS),
+)
+INTRINSIC_MAKERS = {function.name: function.intrinsic for function in FUNCTIONS}
