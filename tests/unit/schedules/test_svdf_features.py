@@ -17,7 +17,7 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, Schedule
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
-FEATURES = [item for item in SCHEDULES if item.name.endswith("svdf.features")]
+PRODUCTS = [item for item in SCHEDULES if item.name.endswith("svdf.products")]
 BATCH, STEPS = 2, 6
 
 
@@ -31,7 +31,7 @@ def quantized(
 @pytest.mark.parametrize("state", [INT8, INT16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(("inputs", "filters"), [(4, 16), (5, 8), (8, 6)])
 @pytest.mark.parametrize("seed", range(8))  # two have weights that cannot be paired
-@pytest.mark.parametrize("schedule", FEATURES, ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize("schedule", PRODUCTS, ids=lambda schedule: schedule.name)
 def test_svdf_matches_the_reference(
     schedule: Schedule, state: DType, inputs: int, filters: int, seed: int
 ) -> None:

@@ -179,7 +179,7 @@ def emit_units(
     is_float = call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
     before, after = b.views("before after", shape, b.input(_STATE), b.outputs[1])
-    bias = _unit_bias(call, b)
+    bias = unit_bias(call, b)
     with b.for_("n", batch) as n:
         feature = start(n)
         with b.for_("unit", filters // rank) as unit:
@@ -223,7 +223,7 @@ def _feature_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
     return b.constant("feature_bias", bias, INT32)
 
 
-def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
+def unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
     """Return the start values of units, which include the zero point of the state."""
     attrs = call.attributes(SvdfAttrs)
     if call.input(0).dtype == FLOAT32:
