@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import onnx
 from firmwright.base.errors import UnsupportedError
 from firmwright.extensions.tree_ensemble.code_schedule import SCHEDULES
-from firmwright.extensions.tree_ensemble.operator import quantize_leaves
+from firmwright.extensions.tree_ensemble.forest import quantize_leaves
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
@@ -21,14 +22,14 @@ from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import NO_CONFIG
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, helper, numpy_helper
 from tests.onnx.test_nets import entry_of, imported, optimized, results
 
 FEATURES, ROWS = 5, 48
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
+MODES = ("BRANCH_LEQ", "BRANCH_GT", "BRANCH_LT", "BRANCH_GTE")
 
 
 def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> bytes:
@@ -68,7 +69,9 @@ def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes
                 if on_grid
                 else float(np.float32(rng.normal()))
             )
-            mode, feature = MODES[rng.integers(4)], int(rng.integers(FEATURES))
+            # x < t and x >= t are comparisons with the float below, off the grid.
+            mode = MODES[rng.integers(4) // (2 if on_grid else 1)]
+            feature = int(rng.integers(FEATURES))
             missing = int(rng.integers(2))
             nodes.append(
                 (tree, node, mode, feature, value, number, number + 1, missing)
@@ -131,6 +134,7 @@ FORESTS = {
         7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
     ),
 }
+ON_GRIDS = ("on_a_grid", "average", "one_score_of_two_classes")
 every_forest = pytest.mark.parametrize("name", FORESTS)
 
 
@@ -151,6 +155,10 @@ def test_every_row_reaches_the_leaves_of_onnx_runtime(name: str) -> None:
         np.testing.assert_allclose(got[key], array, rtol=0, atol=3e-6)
 
 
+def _build(rule: Schedule[ScheduleConfig], call: OpCall, b: Kernel) -> None:
+    rule.build(call, NO_CONFIG, b)
+
+
 @every_forest
 def test_tables_and_code_give_identical_bits(name: str) -> None:
     described = tree_call(imported(FORESTS[name]()))
@@ -159,11 +167,12 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
     (expected,) = op_table()["tree_ensemble"].reference(
         described, [x, *(c.array() for c in constants if c is not None)]
     )
-    (rule,) = SCHEDULES
-    for build in (
-        op_table()["tree_ensemble"].lower,
-        lambda call, b: rule.build(call, NO_CONFIG, b),
-    ):
+    builds = [op_table()["tree_ensemble"].lower]
+    for rule in SCHEDULES:
+        if rule.configs(described):
+            builds.append(partial(_build, rule))
+    assert len(builds) == (4 if name in ON_GRIDS else 2)
+    for build in builds:
         kernel = Kernel("k", described)
         build(described, kernel)
         function = kernel.build()

@@ -21,6 +21,7 @@ FEATURE_TESTS: Mapping[str, str] = {
         "defined(__ARM_FP) && defined(__ARM_ARCH_ISA_THUMB) && "
         "!defined(__ARM_ARCH_ISA_ARM)"
     ),
+    "gnu": "defined(__GNUC__)",
     "mla": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "mve": "defined(__ARM_FEATURE_MVE)",
     "mvefp": "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)",

@@ -1,118 +1,175 @@
-"""Tree ensembles as code: nested branches with thresholds as immediates.
+"""Schedules of tree ensembles: thresholds on grids, and trees as code.
 
-The code takes several times the flash of tables and a third of the time. Feature keys
-are registers, so that passes need not derive ranges from 10,000 comparisons.
+Trees as code are nested branches with thresholds as immediates. They take twice the
+flash of tables and half the time. Feature keys are registers, so that passes need not
+derive ranges from 10,000 comparisons. A leaf sets the number of its row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from firmwright.base.dtypes import INT32, Array
-from firmwright.extensions.tree_ensemble import operator as trees
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
+from firmwright.extensions.tree_ensemble.forest import (
+    Forest,
+    TreeGroup,
+    forest_from_call,
+    plan_sums,
+)
+from firmwright.extensions.tree_ensemble.keys import (
+    FeatureKeys,
+    OrderedBits,
+    grid_positions,
+    store_keys,
+)
+from firmwright.extensions.tree_ensemble.operator import lower_as_table, store_sums
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import Register, call_intrinsic
+from firmwright.ir.tir.intrinsic import Intrinsic, inputs, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
-_BRANCHES_MAX = 40_000
+_BRANCHES_MAX = 16_000
+"""Number of branches that gcc compiles in half a minute; the time is quadratic."""
 _DEPTH_MAX = 40
-"""Limits beyond which C compilers take too long or nest too deeply."""
+"""Depth beyond which C compilers may refuse the nested branches."""
+_COLUMNS_MAX = 64
 
 
-def _configs(call: OpCall) -> Sequence[ScheduleConfig]:
-    forest = trees.forest_from_call(call)
-    if forest.branches > _BRANCHES_MAX or len(forest.features) > 64:
+def _table_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    return (NO_CONFIG,) if grid_positions(forest_from_call(call)) else ()
+
+
+def _build_grid_table(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    kind = grid_positions(forest_from_call(call))
+    assert kind is not None
+    lower_as_table(call, b, kind)
+
+
+def _code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    forest = forest_from_call(call)
+    if forest.branches > _BRANCHES_MAX or len(forest.features) > _COLUMNS_MAX:
         return ()
-    return () if _depth(forest) > _DEPTH_MAX else (NO_CONFIG,)
+    return () if forest.depth > _DEPTH_MAX else (NO_CONFIG,)
 
 
-def _depth(forest: trees.Forest) -> int:
-    deepest, first = 0, 0
-    for size in forest.sizes.tolist():
-        waiting = [(first, size, 0)]
-        while waiting:
-            at, below, depth = waiting.pop()
-            deepest = max(deepest, depth)
-            if below:
-                left = int(forest.left_counts[at])
-                waiting.append((at + 1, left, depth + 1))
-                waiting.append((at + 1 + left, below - 1 - left, depth + 1))
-        first += size
-    return deepest
+def _grid_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    return _code_configs(call) if _table_configs(call) else ()
 
 
-def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    forest = trees.forest_from_call(call)
-    leaves = trees.build_leaf_table(forest)
-    feature_grids = trees.threshold_grids(forest)
-    if feature_grids is None:
-        thresholds = trees.ordered_bit_thresholds(forest)
+def _build_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    _build(call, b, OrderedBits(forest_from_call(call).features))
+
+
+def _build_grid_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    kind = grid_positions(forest_from_call(call))
+    assert kind is not None
+    _build(call, b, kind)
+
+
+def _build(call: OpCall, b: Kernel, kind: FeatureKeys) -> None:
+    plan = plan_sums(forest_from_call(call), call.attributes(TreeEnsembleAttrs).bases)
+    with b.for_("row", call.input(0).shape[0]) as row:
+        keys = b.reg("key", INT32, len(kind.features))
+        store_keys(b, kind, keys, row)
+        sums = b.reg("sum", INT32, len(plan.starts))
+        for k, start in enumerate(plan.starts):
+            b.store(sums, [k], start)
+        for group in plan.groups:
+            _emit_group(b, group, kind, keys, sums)
+        store_sums(call, b, plan, sums, row)
+
+
+def _emit_group(
+    b: Kernel, group: TreeGroup, kind: FeatureKeys, keys: tir.Buffer, sums: tir.Buffer
+) -> None:
+    """Add the leaves of a group: values, if a leaf has one, else rows of a table."""
+    outputs = len(group.outputs)
+    if outputs == 1:
+        leaves = group.rows[group.row_indices, 0]
     else:
-        thresholds = trees.grid_thresholds(forest, feature_grids)
-    x = b.input(0)
-    bits = b.view("bits", x, 0, x.shape, dtype=INT32, alignment=4)
-    with b.for_("row", x.shape[0]) as row:
-        keys = b.reg("key", INT32, len(forest.features))
-        for place, (feature, left) in enumerate(forest.features):
-            value = b.load(x, [row, feature])
-            if feature_grids is None:
-                word = b.load(bits, [row, feature])
-                missing = trees.missing_value_key(left)
-                key = trees.ordered_bit_key(value, word, missing)
-                b.store(keys, [place], key)
-                continue
-            numbers = trees.grid_key_params((feature, left), feature_grids[place])
-            key = trees.grid_key(b, b.let("value", value), *numbers)
-            b.store(keys, [place], key - feature_grids[place].low)
-        classes = leaves.rows.shape[1]
-        sums = b.reg("sum", INT32, classes)
-        for k in range(classes):
-            b.store(sums, [k], call.attributes(TreeEnsembleAttrs).bases[k])
-        leaf_rows = leaves.rows[leaves.row_indices]
-        writer = _TreeEmitter(b, forest, thresholds, leaf_rows, keys, sums)
-        first = 0
-        for tree, size in enumerate(forest.sizes.tolist()):
-            writer.subtree(first, first + tree, size)
-            first += size
-        trees.store_sums(call, b, leaves, sums, row)
+        # The place of the row among the values.
+        leaves = outputs * group.row_indices
+        table = b.constant("leaves", group.rows, INT32)
+    leaf = b.register("leaf", INT32)
+    thresholds = kind.thresholds(group.forest)
+    emitter = _TreeEmitter(b, group.forest, thresholds, leaves, keys, leaf)
+    first = 0
+    for tree, size in enumerate(group.forest.sizes.tolist()):
+        emitter.subtree(first, first + tree, size)
+        first += size
+        reached = b.let("leaf", call_intrinsic(END_OF_TREE.name, [leaf.value], INT32))
+        for k, output in enumerate(group.outputs):
+            value = reached
+            if outputs > 1:
+                values = b.pointer(table, k, table.span_elements - k)
+                value = call_intrinsic(LEAF_VALUE.name, [values, reached], INT32)
+            b.store(sums, [output], b.load(sums, [output]) + value)
 
 
+@dataclass(frozen=True, slots=True)
 class _TreeEmitter:
-    def __init__(
-        self,
-        b: Kernel,
-        forest: trees.Forest,
-        thresholds: Array,
-        leaves: Array,
-        keys: tir.Buffer,
-        sums: tir.Buffer,
-    ) -> None:
-        self.b, self.keys, self.sums = b, keys, sums
-        self.columns = forest.columns.tolist()
-        self.left_counts = forest.left_counts.tolist()
-        self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
+    b: Kernel
+    forest: Forest
+    thresholds: Array
+    leaves: Array
+    keys: tir.Buffer
+    leaf: Register
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
         b = self.b
         if size == 0:
-            for k, value in enumerate(self.leaves[leaf]):
-                if value:
-                    b.store(self.sums, [k], b.load(self.sums, [k]) + value)
+            self.leaf.set(int(self.leaves[leaf]))
             return
-        left = self.left_counts[at]
-        with b.if_(b.load(self.keys, [self.columns[at]]) <= self.thresholds[at]):
+        left = int(self.forest.left_counts[at])
+        key = b.load(self.keys, [int(self.forest.columns[at])])
+        with b.if_(key <= int(self.thresholds[at])):
             self.subtree(at + 1, leaf, left)
         with b.else_():
             self.subtree(at + 1 + left, leaf + left + 1, size - 1 - left)
 
 
-SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
-    Schedule(
-        "scalar.tree_ensemble.code",
+END_OF_TREE = Intrinsic(
+    name="end_of_tree",
+    operands=inputs(INT32, "leaf"),
+    result=INT32,
+    meaning=lambda leaf: leaf,
+    portable="return leaf;",
+    requires="gnu",
+    text={"gnu": '__asm__ volatile("" : "+r"(leaf) : : "memory");\nreturn leaf;'},
+    doc="Returns the leaf. The compiler optimizes no code across this point.",
+    instructions=0,
+)
+LEAF_VALUE = Intrinsic(
+    name="leaf_value",
+    operands=(*pointers(INT32, values=1), *inputs(INT32, "place")),
+    result=INT32,
+    meaning=lambda values, place: values.reshape(-1)[place],
+    portable="return values[place];",
+    doc="Returns a value of a leaf, whose place among the values is known to exist.",
+)
+INTRINSICS = (END_OF_TREE, LEAF_VALUE)
+
+
+def _schedule(
+    name: str,
+    configs: Callable[[OpCall], Sequence[ScheduleConfig]],
+    build: Callable[[OpCall, ScheduleConfig, Kernel], None],
+    goal: str = "",
+) -> Schedule[ScheduleConfig]:
+    return Schedule(
+        f"scalar.tree_ensemble.{name}",
         "tree_ensemble",
         frozenset(),
-        _configs,
-        _build,
-        goal="speed",
-    ),
+        configs,
+        build,
+        goal=goal,
+    )
+
+
+SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
+    _schedule("grid", _table_configs, _build_grid_table),
+    _schedule("code", _code_configs, _build_code, goal="speed"),
+    _schedule("grid_code", _grid_code_configs, _build_grid_code, goal="speed"),
 )

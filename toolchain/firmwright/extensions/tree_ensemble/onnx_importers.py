@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
-from firmwright.extensions.tree_ensemble.operator import quantize_leaves
+from firmwright.extensions.tree_ensemble.forest import quantize_leaves
 from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,

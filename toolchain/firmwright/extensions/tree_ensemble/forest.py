@@ -1,0 +1,180 @@
+"""Forests: the tables of a call of `tree_ensemble`, and the values of its leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.ir.graph import OpCall
+
+_GROUPS_MAX = 16
+"""Number of groups of trees up to which each has tables of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """The branches of all trees in preorder.
+
+    `sizes` counts the branches of each tree, `leaves` has a row for each leaf.
+    `features[columns[i]]` is the feature of branch i and whether a missing value goes
+    left there.
+    """
+
+    columns: Array
+    features: tuple[tuple[int, bool], ...]
+    thresholds: Array
+    left_counts: Array
+    sizes: Array
+    leaves: Array
+
+    @property
+    def branches(self) -> int:
+        return len(self.left_counts)
+
+    @property
+    def depth(self) -> int:
+        """Return the number of branches on the longest path."""
+        deepest, first = 0, 0
+        for size in self.sizes.tolist():
+            waiting = [(first, size, 0)]
+            while waiting:
+                at, below, depth = waiting.pop()
+                deepest = max(deepest, depth)
+                if below:
+                    left = int(self.left_counts[at])
+                    waiting.append((at + 1, left, depth + 1))
+                    waiting.append((at + 1 + left, below - 1 - left, depth + 1))
+            first += size
+        return deepest
+
+
+def forest_from_call(call: OpCall) -> Forest:
+    tables = map(call.constant_array, range(1, 7))
+    features, thresholds, lefts, missing, sizes, leaves = tables
+    rows = zip(features.tolist(), missing.tolist(), strict=True)
+    pairs = [(int(feature), bool(left)) for feature, left in rows]
+    distinct = tuple(sorted(set(pairs)))
+    column_index = {pair: index for index, pair in enumerate(distinct)}
+    columns = np.array([column_index[pair] for pair in pairs], np.int64)
+    return Forest(columns, distinct, thresholds, lefts, sizes, leaves)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGroup:
+    """Trees whose leaves have values for the same `outputs`.
+
+    `rows` has the distinct values of leaves, [rows, outputs], `row_indices` the row of
+    each leaf. The forest has all columns of the ensemble, and no tree without branches.
+    """
+
+    outputs: tuple[int, ...]
+    forest: Forest
+    rows: Array
+    row_indices: Array
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleSums:
+    """The sums of an ensemble as integers, `starts` plus the leaves of every group.
+
+    If the outputs of every leaf have the same sum, there is no sum for the last output,
+    which is `total` less the others.
+    """
+
+    groups: tuple[TreeGroup, ...]
+    starts: tuple[int, ...]
+    total: int | None
+
+
+def plan_sums(forest: Forest, bases: Sequence[int]) -> EnsembleSums:
+    """Group the trees by outputs: a boosted tree often has one of many.
+
+    Trees without branches are part of what the sums start with.
+    """
+    values = forest.leaves.astype(np.int64)
+    sums = values.sum(axis=1)
+    total: int | None = None
+    if values.shape[1] > 1 and np.all(sums == sums[0]):
+        total = int(sums[0]) * len(forest.sizes) + sum(bases)
+        values = values[:, :-1]
+    outputs = values.shape[1]
+    starts = np.array(bases[:outputs], np.int64)
+    first_leaves = np.cumsum(forest.sizes + 1) - forest.sizes - 1
+    trees: dict[tuple[int, ...], list[int]] = {}
+    for tree, (first, size) in enumerate(
+        zip(first_leaves.tolist(), forest.sizes.tolist(), strict=True)
+    ):
+        own = values[first : first + size + 1]
+        if size == 0:
+            starts += own[0]
+            continue
+        used = tuple(np.flatnonzero(own.any(axis=0)).tolist())
+        # Other trees than those of a single output add whole rows.
+        trees.setdefault(used if len(used) == 1 else (), []).append(tree)
+    if len(trees) > _GROUPS_MAX:
+        trees = {(): [tree for own in trees.values() for tree in own]}
+    groups = []
+    for used, members in trees.items():
+        columns = used or tuple(range(outputs))
+        groups.append(_group(forest, values, columns, members))
+    return EnsembleSums(tuple(groups), tuple(starts.tolist()), total)
+
+
+def _group(
+    forest: Forest, values: Array, outputs: tuple[int, ...], trees: list[int]
+) -> TreeGroup:
+    has_branches = np.isin(np.repeat(np.arange(len(forest.sizes)), forest.sizes), trees)
+    counts = forest.sizes + 1
+    has_leaves = np.isin(np.repeat(np.arange(len(counts)), counts), trees)
+    part = replace(
+        forest,
+        columns=forest.columns[has_branches],
+        thresholds=forest.thresholds[has_branches],
+        left_counts=forest.left_counts[has_branches],
+        sizes=forest.sizes[trees],
+        leaves=forest.leaves[has_leaves],
+    )
+    stored = values[has_leaves][:, list(outputs)]
+    rows, row_indices = np.unique(stored, axis=0, return_inverse=True)
+    return TreeGroup(outputs, part, np.asarray(rows, np.int32), row_indices.reshape(-1))
+
+
+def quantize_leaves(
+    values: Array, bases: Array, trees: Array
+) -> tuple[Array, Array, int]:
+    """Return leaves and bases as multiples of 2^-exponent, and the exponent.
+
+    Sums over all trees fit in 32 bits. `trees` holds the tree of each leaf. If the
+    values of every leaf have the same sum up to rounding, the integers have exactly the
+    same sum, and sums over outputs fit in 32 bits too.
+    """
+    values = values.astype(np.float64)
+    sums = values.sum(axis=1)
+    has_total = values.shape[1] > 1 and bool(np.ptp(sums) <= 1e-6 * np.abs(sums).max())
+    reach = _reach(values, bases, trees)
+    if has_total:
+        # The last output is the total less the others.
+        totals = np.stack([np.abs(values[:, :-1]).sum(axis=1), sums], axis=1)
+        total_bases = np.array([np.abs(bases[:-1]).sum(), bases.sum()])
+        reach = max(reach, _reach(totals, total_bases, trees))
+    exponent = 0
+    if reach != 0:
+        room = ((1 << 31) - (1 << 16)) / reach
+        exponent = int(np.floor(np.log2(room)))
+    exponent = min(max(exponent, -90), 120)
+    integers = np.rint(values * 2.0**exponent).astype(np.int64)
+    if has_total:
+        target = round(float(np.median(sums)) * 2.0**exponent)
+        largest_outputs = np.argmax(np.abs(integers), axis=1)
+        missing = target - integers.sum(axis=1)
+        integers[np.arange(len(integers)), largest_outputs] += missing
+    whole_bases = np.rint(bases * 2.0**exponent).astype(np.int64)
+    return integers.astype(np.int32), whole_bases, exponent
+
+
+def _reach(values: Array, bases: Array, trees: Array) -> float:
+    """Return the largest magnitude that one column's sum over all trees can have."""
+    largest = np.zeros((int(trees.max()) + 1, values.shape[1]))
+    np.maximum.at(largest, trees, np.abs(values))
+    return float((largest.sum(axis=0) + np.abs(bases)).max())
