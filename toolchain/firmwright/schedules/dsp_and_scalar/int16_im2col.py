@@ -1,7 +1,7 @@
 """GEMM over im2col columns for int16 conv2d and fully_connected."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -24,13 +24,13 @@ from firmwright.schedules.int16_accumulation import (
     plan_int16_accumulation,
 )
 from firmwright.schedules.row_band import PixelBlock, pixel_blocks
-from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The windows of two output pixels are packed as int16 columns, zero-padded outside the
 # input and after the last tap. A pixel of a pointwise convolution and a row of a fully
 # connected layer serve as columns directly. A tile has two channels and two pixels, or
 # all of up to three pixels and one or four channels; the last tile overlaps its
-# predecessor. Sums of 64 bits are accumulated in 32-bit chunks (int16_accumulation.py).
+# predecessor. On RISC-V, whose registers hold eight sums, it has twice the channels.
+# Sums of 64 bits are accumulated in 32-bit chunks (int16_accumulation.py).
 #
 # On the DSP extension a word holds four weights of a channel, which SXTB16 widens once
 # for all pixels, and SMLAD multiplies two taps; other cores multiply tap by tap.
@@ -38,7 +38,7 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 _TAPS = 4
 _HALVES = ("sxtb16", "sxtb16_ror8")
 _PIXELS, _MAX_PIXELS = 2, 3
-_SUMS = 4
+_SUMS, _MANY_SUMS = 4, 8
 _SHORT = 4
 """Steps of a loop that is unrolled whole."""
 _MATRIX = 2
@@ -63,10 +63,11 @@ class _Int16Microkernel:
 
     `pack` converts int8 weights [channel, tap] to elements [group, step, row] of
     `weight_dtype`. `add(b, acc, columns, weights, group, step)` adds one step to the
-    sums [pixel, row].
+    sums [pixel, row], of which there are at most `sums`.
     """
 
     taps: int
+    sums: int
     dtype: DType
     weight_dtype: DType
     pack: Callable[[Array, int], Array]
@@ -128,8 +129,11 @@ def _add_tap(
             b.store(acc, at, b.load(acc, at) + x[pixel] * w)
 
 
-_FOUR_TAPS = _Int16Microkernel(_TAPS, UINT32, UINT32, _pack_words, _add_four_taps)
-_SINGLE_TAP = _Int16Microkernel(1, INT16, INT8, _pack_rows, _add_tap)
+_FOUR_TAPS = _Int16Microkernel(
+    _TAPS, _SUMS, UINT32, UINT32, _pack_words, _add_four_taps
+)
+_SINGLE_TAP = _Int16Microkernel(1, _SUMS, INT16, INT8, _pack_rows, _add_tap)
+_MORE_SUMS = replace(_SINGLE_TAP, sums=_MANY_SUMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ def _plan_gemm(
 ) -> _Int16Gemm:
     outputs = len(kernel)
     taps = kernel.size // len(kernel)
-    rows = min(max(_SUMS // pixels, 1), outputs)
+    rows = min(max(microkernel.sums // pixels, 1), outputs)
     steps = divide_up(taps, microkernel.taps)
     padding = ((0, 0), (0, steps * microkernel.taps - taps))
     flat = np.pad(kernel.reshape(outputs, taps), padding)
@@ -281,24 +285,20 @@ def _build(
 
 
 _OPERATORS = ("conv2d", "fully_connected")
-SCHEDULES = (
-    *(
-        dsp_schedule(
-            f"dsp.{op}.int16_im2col",
-            op,
-            configs=_configs,
-            build=partial(_build, _FOUR_TAPS),
-        )
-        for op in _OPERATORS
-    ),
-    *(
-        Schedule(
-            f"scalar.{op}.int16_im2col",
-            op,
-            frozenset(),
-            _configs,
-            partial(_build, _SINGLE_TAP),
-        )
-        for op in _OPERATORS
-    ),
+_KINDS = (
+    ("dsp", frozenset({"dsp"}), _FOUR_TAPS),
+    ("scalar", frozenset[str](), _SINGLE_TAP),
+    ("rvm", frozenset({"rvm"}), _MORE_SUMS),
+)
+SCHEDULES = tuple(
+    Schedule(
+        f"{name}.{op}.int16_im2col",
+        op,
+        requires,
+        _configs,
+        partial(_build, microkernel),
+        disable_scheduling=True,
+    )
+    for name, requires, microkernel in _KINDS
+    for op in _OPERATORS
 )
