@@ -191,7 +191,7 @@ def finish_float(
     b.store(b.y, y, _logistic(o) * _tanh(value))
 
 
-def _sum_dtype(call: OpCall) -> DType:
+def sum_dtype(call: OpCall) -> DType:
     """Return the type of sums: int64 for int16, unless int32 provably suffices."""
     kind = call.input(0).dtype
     if kind != INT16:
@@ -285,7 +285,7 @@ class UnitLoops(UnitBuilder):
 
     def __init__(self, call: OpCall, b: Kernel) -> None:
         super().__init__(call, b)
-        self.wide = _sum_dtype(call)
+        self.wide = sum_dtype(call)
         self.biases = [self._bias(gate) for gate in range(len(GATES))]
 
     def _bias(self, gate: int) -> tuple[tir.Buffer, tir.Buffer | None]:

@@ -390,7 +390,7 @@ for _lanes in (8, 16, 32):
     _length(f"e32{_group.group(INT32)[3:]}", _lanes)
     for _dtype in (INT32, UINT16, INT16, INT8):
         _load(_group, _dtype)
-    for _dtype in (INT16, INT8):
+    for _dtype in (INT32, INT16, INT8):
         _store(_group, _dtype)
     _scale(_group)
     _narrow(_group)

@@ -25,6 +25,7 @@ from firmwright.schedules.rvv.endings import (
     EXACT,
     HALVES,
     NOMINAL_LANES,
+    SUMS,
     Ending,
     layer_ending,
     pixel_sums,
@@ -108,7 +109,7 @@ class RvvDotKernel:
         tap_text = fill_text(_C["tap"], tap=vector_text(k.build_vectors()), sums=kept)
         return fill_text(
             _C["pixels"],
-            type=self.ending.output.c_type,
+            type=self.ending.input.c_type,
             start="\n".join(copies or ["    (void)pixel_step;"]),
             tap=indent(tap_text, " " * 16),
             last=indent(tap_text, " " * 12),
@@ -119,8 +120,9 @@ class RvvDotKernel:
 
 LOOPS = (
     *(RvvDotKernel(BYTES, pixels) for pixels in (3, 6, 12)),
-    *(RvvDotKernel(BYTES, 1, group) for group in _GROUPS),
+    *(RvvDotKernel(each, 1, n) for each in (BYTES, SUMS[INT8]) for n in _GROUPS),
     *(RvvDotKernel(each, n) for each in (HALVES, EXACT) for n in (1, 2, 3, 6, 12)),
+    RvvDotKernel(SUMS[INT16], 1),
 )
 
 

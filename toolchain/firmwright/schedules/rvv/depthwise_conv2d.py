@@ -45,9 +45,9 @@ def _text(ending: Ending, pixels: int) -> str:
     start = "vint32m8_t sum1 = sum0;" if pixels > 1 else "(void)pixel_step;"
     return fill_text(
         _C["text"],
-        type=ending.output.c_type,
+        type=ending.input.c_type,
         start=start,
-        products=indent(vector_text(_tap(ending.output, pixels)), " " * 12),
+        products=indent(vector_text(_tap(ending.input, pixels)), " " * 12),
         finish=ending_text(ending, pixel_sums(pixels), 8),
     )
 

@@ -93,16 +93,18 @@ class Ending:
     The table `q` has the bias of all channels, then `factors`; the table `s` has right
     shifts. `element` is the function of one output: of `sum`, of the factors, of
     `right` and of `settings`. `scale(k, lanes, sums, factor)` changes sums to what is
-    shifted, where `factor` returns the lanes of a factor.
+    shifted, where `factor` returns the lanes of a factor. Without them, sums are stored
+    as they are, and there is no table `s`.
     """
 
     name: str
+    input: DType
     output: DType
-    factors: tuple[str, ...]
-    settings: tuple[str, ...]
-    element: Intrinsic
-    scale: _Scale
-    instructions: int
+    factors: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    element: Intrinsic | None = None
+    scale: _Scale | None = None
+    instructions: int = 2
 
     def text(
         self, sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str = "vl"
@@ -115,6 +117,12 @@ class Ending:
         k = VectorBuilder("ending", vl)
         place = RegisterPlace(RegisterClass.VECTOR, INT32, lanes)
         values = [k.variable(name, place) for name, _ in sums]
+        targets = [k.pointer(target, self.output, "w") for _, target in sums]
+        store = riscv_row(lanes, self.output, f"vse{self.output.bits}_v")
+        if self.scale is None:
+            for value, target in zip(values, targets, strict=True):
+                k.store(store, target[0], value)
+            return vector_text(k.build_vectors())
 
         def factor(name: str) -> VirtualRegister:
             row = self.factors.index(name) + 1
@@ -126,23 +134,25 @@ class Ending:
         shifts = k.pointer(f"s + {at}", UINT16)
         shift = k.named("shift", riscv_row(lanes, UINT16, "vle16_v"), shifts[0])
         zero_point = k.number("zero_point") if "zero_point" in self.settings else None
-        for value, (name, target) in zip(values, sums, strict=True):
+        for value, target in zip(values, targets, strict=True):
             row = riscv_row(lanes, INT16, "vnclip_wv")
-            short = k.named(f"short_{name}", row, value, shift)
-            y = k.pointer(target, self.output, "w")
-            store = riscv_row(lanes, self.output, f"vse{self.output.bits}_v")
-            k.store(store, y[0], limit_lanes(k, short, lanes, zero_point, self.output))
+            short = k.named(f"short_{value.name}", row, value, shift)
+            limited = limit_lanes(k, short, lanes, zero_point, self.output)
+            k.store(store, target[0], limited)
         return vector_text(k.build_vectors())
 
     @property
-    def arguments(self) -> str:
-        """The C of the operands of `element`, of channel c."""
+    def portable(self) -> str:
+        """The C of one output, of channel c."""
+        if self.element is None:
+            return "sum"
         arguments = {"sum": "sum", "right": "s[c]"}
         for row, name in enumerate(self.factors, 1):
             start = f"{row} * channels" if row > 1 else "channels"
             arguments[name] = f"q[{start} + c]"
         names = (operand.name for operand in self.element.operands)
-        return ", ".join(arguments.get(name, name) for name in names)
+        given = ", ".join(arguments.get(name, name) for name in names)
+        return f"@{self.element.name}(\n            {given})"
 
     def results(
         self,
@@ -152,6 +162,8 @@ class Ending:
         settings: Sequence[Array],
     ) -> Array:
         """Return the outputs in numpy."""
+        if self.element is None:
+            return sums.astype(self.output.np)
         values = {"sum": sums, "right": right}
         values |= zip(self.factors, factors, strict=True)
         values |= zip(self.settings, settings, strict=True)
@@ -232,11 +244,17 @@ def _by_word(name: str, dtype: DType, settings: tuple[str, ...]) -> Ending:
         partial(_requantized, dtype),
         "Requantizes a sum with its bias.",
     )
-    return Ending(name, dtype, ("multiplier",), settings, element, _scale_by_word, 8)
+    factors = ("multiplier",)
+    return Ending(name, dtype, dtype, factors, settings, element, _scale_by_word, 8)
 
 
 BYTES = _by_word("", INT8, ("zero_point", "low", "high", "rounding"))
 HALVES = _by_word("_int16", INT16, ("low", "high", "rounding"))
+SUMS = {
+    INT8: Ending("_sums", INT8, INT32),
+    INT16: Ending("_sums_int16", INT16, INT32),
+}
+"""Endings that leave sums to a schedule, by the type of inputs."""
 
 
 # ---- exact factors -------------------------------------------------------------------
@@ -291,6 +309,7 @@ _EXACT_SETTINGS = ("scale", "low", "high", "rounding")
 _EXACT_FACTORS = ("high_factor", "low_factor")
 EXACT = Ending(
     "_exact",
+    INT16,
     INT16,
     _EXACT_FACTORS,
     _EXACT_SETTINGS,
@@ -379,4 +398,6 @@ def _exact_ending(step: ExactScale, reach: Array) -> LayerEnding | None:
     return LayerEnding(EXACT, np.stack([form.high, form.low]), right, settings)
 
 
-INTRINSICS = (BYTES.element, HALVES.element, EXACT.element)
+INTRINSICS = tuple(
+    ending.element for ending in (BYTES, HALVES, EXACT) if ending.element
+)

@@ -192,15 +192,15 @@ def make_intrinsic(
     *,
     by_channel: bool,
 ) -> Intrinsic:
-    """Return the micro-kernel of `pixels` pixels, of inputs of the outputs' type.
+    """Return the micro-kernel of `pixels` pixels.
 
     All channels read the same inputs, or with `by_channel` their own. `count` takes
     rows, columns and channels.
     """
 
-    def meaning(
-        w: Array, x: Array, q: Array, s: Array, y: Array, *rest: Array
-    ) -> Array:
+    def meaning(w: Array, x: Array, q: Array, *others: Array) -> Array:
+        s = others[0] if ending.element else np.zeros(0, np.uint16)
+        rest = others[2:] if ending.element else others[1:]
         pixel_step, rows, columns, row_step, column_step, channels = map(int, rest[:6])
         p, i, j, c = np.ogrid[:pixels, :rows, :columns, : channels if by_channel else 1]
         at = p * pixel_step + i * row_step + j * column_step + c
@@ -210,17 +210,18 @@ def make_intrinsic(
         sums = np.einsum(taps, values, weights)
         by_lane = (channels, *[1] * (sums.ndim - 2))
         bias, *factors = np.reshape(q, (-1, *by_lane)).astype(np.int32)
-        right = np.reshape(s, by_lane).astype(np.int32)
+        right = np.reshape(s, (-1, *by_lane[1:])).astype(np.int32)
         result = ending.results(sums + bias, factors, right, rest[6:])
         return np.reshape(result, (-1, *sums.shape[2:]))
 
+    first = 5 if ending.element else 4  # the operand `pixel_step`
     return Intrinsic(
         name,
         operands=(
             *pointers(INT8, w=1),
-            *pointers(ending.output, x=1),
+            *pointers(ending.input, x=1),
             *pointers(INT32, q=1 + len(ending.factors)),
-            *pointers(UINT16, s=1),
+            *(pointers(UINT16, s=1) if ending.element else ()),
             *pointers(ending.output, "w", y=pixels),
             *immediates(*_STEPS, *ending.settings),
         ),
@@ -229,14 +230,13 @@ def make_intrinsic(
             _C["portable"],
             pixels=pixels,
             c=" + c" if by_channel else "",
-            function=ending.element.name,
-            arguments=ending.arguments,
+            result=ending.portable,
         ),
         doc="Products of windows and the weights of all channels, requantized.",
         requires="rvv",
         text={"gnu": text},
-        calls=(ending.element.name,),
-        count=lambda args: count(args[6], args[7], args[10]),
+        calls=(ending.element.name,) if ending.element else (),
+        count=lambda args: count(*(args[first + n] for n in (1, 2, 5))),
     )
 
 
