@@ -23,6 +23,7 @@ def learned(kind: str) -> Any:
         ensemble,
         linear_model,
         naive_bayes,
+        neighbors,
         neural_network,
         svm,
     )
@@ -51,6 +52,7 @@ def learned(kind: str) -> Any:
         "vector_regression": lambda: svm.SVR(kernel="poly"),
         "bayes": naive_bayes.GaussianNB,
         "means": lambda: cluster.KMeans(3, n_init=1, random_state=0),
+        "neighbors": lambda: neighbors.KNeighborsClassifier(5),
         "perceptron": lambda: neural_network.MLPClassifier(
             (8,), max_iter=20, random_state=0
         ),
@@ -72,6 +74,7 @@ def learned(kind: str) -> Any:
         "vector_regression",
         "bayes",
         "means",
+        "neighbors",
         "perceptron",
     ],
 )
@@ -82,7 +85,7 @@ def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None
     from skl2onnx import to_onnx
 
     rng = np.random.Generator(np.random.PCG64(2))
-    x = rng.normal(size=(90, 4)).astype(np.float32)
+    x = rng.normal(size=(300 if kind == "neighbors" else 90, 4)).astype(np.float32)
     y: Any = np.digitize(
         x[:, 0] + x[:, 1] * x[:, 2], [0.0] if classes == 2 else [-0.5, 0.5]
     )

@@ -12,7 +12,7 @@ from firmwright.base.errors import UnsupportedError
 from firmwright.oracle.reference_runner import run_reference
 from onnx import TensorProto, helper, numpy_helper
 from tests.onnx.onnx_models import Net
-from tests.onnx.test_nets import imported, results
+from tests.onnx.test_nets import entry_of, imported, results
 
 Array = NDArray[Any]
 SHAPE = (2, 3)
@@ -162,3 +162,58 @@ def test_a_longer_scan_needs_a_higher_limit(monkeypatch: pytest.MonkeyPatch) -> 
     x = np.random.default_rng(2).normal(size=(300, 2)).astype(np.float32)
     (own,) = results(imported(model), {"x": x}).values()
     np.testing.assert_allclose(own, x.sum(axis=0), atol=1e-3)
+
+
+def distances_net(nodes: list[tuple[Any, ...]]) -> bytes:
+    """Scan 300 rows, each with the sample x as the state."""
+    body = [helper.make_node("Identity", ["s"], ["s_out"])]
+    for op, inputs, output, attrs in nodes:
+        body.append(helper.make_node(op, inputs, [output], **attrs))
+    net = Net()
+    rows = np.random.default_rng(3).normal(size=(300, 3)).astype(np.float32)
+    infos = [
+        helper.make_tensor_value_info("s", TensorProto.FLOAT, [1, 3]),
+        helper.make_tensor_value_info("row", TensorProto.FLOAT, [3]),
+    ]
+    axis = numpy_helper.from_array(np.array([1], np.int64), "axis")
+    ends = [helper.make_empty_tensor_value_info(name) for name in ("s_out", "distance")]
+    scan = helper.make_graph(body, "row", infos, ends, [axis])
+    sample, rows_name = net.input("x", (1, 3)), net.weight(rows)
+    attrs = {"body": scan, "num_scan_inputs": 1}
+    _, distances = net.node("Scan", sample, rows_name, outputs=2, **attrs)
+    return net.model(net.node("Sqrt", distances))
+
+
+SUBTRACT = ("Sub", ["s", "row"], "far", {})
+METRICS = {
+    "euclidean": (
+        SUBTRACT,
+        ("ReduceSumSquare", ["far"], "distance", {"axes": [1], "keepdims": 0}),
+    ),
+    "manhattan": (
+        SUBTRACT,
+        ("Abs", ["far"], "size", {}),
+        ("ReduceSum", ["size", "axis"], "distance", {"keepdims": 1}),
+    ),
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_scan_of_independent_rows_is_a_few_calls(metric: str) -> None:
+    data = distances_net(list(METRICS[metric]))
+    assert len(entry_of(imported(data)).body) < 8
+    compare(data, [{"x": floats(1)[:1]}])
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ("ReduceSum", ["far"], "distance", {}),
+        ("ReduceMax", ["far"], "distance", {"axes": [0]}),
+        ("Softmax", ["far"], "distance", {"axis": 0}),
+        ("Abs", ["s"], "distance", {}),
+    ],
+)
+def test_a_scan_whose_rows_may_mix_is_unrolled(last: tuple[Any, ...]) -> None:
+    with pytest.raises(UnsupportedError, match="a scan of 300 iterations"):
+        imported(distances_net([SUBTRACT, last]))

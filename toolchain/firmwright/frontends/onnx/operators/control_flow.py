@@ -16,6 +16,7 @@ from firmwright.frontends.onnx.node_context import (
     NodeContext,
     OnnxValue,
 )
+from firmwright.frontends.onnx.operators.row_scan import import_row_scan
 
 _ROUNDS_MAX = 256
 
@@ -127,6 +128,10 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     axes = _axes_attr(c, "scan_input_axes", [len(item.shape) for item in sources])
     backwards = c.attr("scan_input_directions") or (0,) * scanned
     rounds = sources[0].shape[axes[0]]
+    if scanned == 1 and not axes[0] and not backwards[0] and _is_stacked_first(c):
+        results = import_row_scan(c, body, state, sources[0])
+        if results is not None:
+            return results
     rounds_max = scaled_limit(_ROUNDS_MAX)
     if rounds > rounds_max:
         raise NotSupportedError(
@@ -151,6 +156,12 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
         ordered = items[::-1] if back else items
         outputs.append(_stack(c, ordered, axis))
     return outputs
+
+
+def _is_stacked_first(c: NodeContext) -> bool:
+    """Return whether scan outputs are stacked in the order of the scan, on axis 0."""
+    names = ("scan_output_axes", "scan_output_directions")
+    return not any(any(c.attr(name) or ()) for name in names)
 
 
 def _axes_attr(c: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:
