@@ -223,15 +223,22 @@ def _feature_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
     return b.constant("feature_bias", bias, INT32)
 
 
-def unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
+def folded_unit_biases(call: OpCall) -> Array:
     """Return the start values of units, which include the zero point of the state."""
-    attrs = call.attributes(SvdfAttrs)
+    rank = call.attributes(SvdfAttrs).rank
+    filter_sums = call.constant_array(2).sum(axis=1, dtype=np.int64)
+    totals = filter_sums.reshape(-1, rank).sum(axis=1)
+    units: Array = -state_zero_point(call) * totals
+    if call.has_input(_BIAS):
+        units = units + call.constant_array(_BIAS).astype(np.int64)
+    return units
+
+
+def unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
+    """Return the start values of units, modulo 2^32; None if they are zero."""
     if call.input(0).dtype == FLOAT32:
         return b.input(_BIAS) if call.has_input(_BIAS) else None
-    bias = call.constant(_BIAS) if call.has_input(_BIAS) else None
-    filter_sums = call.constant_array(2).astype(np.int64).sum(axis=1)
-    units = -state_zero_point(call) * filter_sums.reshape(-1, attrs.rank).sum(axis=1)
-    units = units if bias is None else units + bias.array().astype(np.int64)
+    units = folded_unit_biases(call)
     if not units.any():
         return None
     return b.constant("unit_bias", units.astype(np.uint32), UINT32)

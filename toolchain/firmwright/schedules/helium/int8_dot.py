@@ -74,7 +74,7 @@ REQUANTIZED = value_intrinsic(
     "Adds the bias to a sum and requantizes it.",
 )
 
-_ENDING = VectorEnding(
+ENDING = VectorEnding(
     output=INT8,
     tables=(ParameterTable("q", INT32, ("bias", "multiplier", "shift")),),
     settings=vector_requantize.EPILOGUE_OPERANDS,
@@ -83,12 +83,12 @@ _ENDING = VectorEnding(
     instructions=lambda given: 8 + (0, 2, 3, 1)[given["rounding"]],
 )
 
-PAIR_INT8 = DotProductKernel("mve_gemm_int8", PAIR, _ENDING)
+PAIR_INT8 = DotProductKernel("mve_gemm_int8", PAIR, ENDING)
 PAIR_INT8_WITH_SHARES = DotProductKernel(
-    "mve_gemm_shares_int8", PAIR, _ENDING, has_shares=True
+    "mve_gemm_shares_int8", PAIR, ENDING, has_shares=True
 )
-PAIR_INT4 = DotProductKernel("mve_gemm_int4", PAIR, _ENDING, Weights.INT4)
-ROWS_BY_CHANNEL = DotProductKernel("mve_matvec_channels", COLUMN, _ENDING)
+PAIR_INT4 = DotProductKernel("mve_gemm_int4", PAIR, ENDING, Weights.INT4)
+ROWS_BY_CHANNEL = DotProductKernel("mve_matvec_channels", COLUMN, ENDING)
 
 SUM = Intrinsic(
     name="mve_sum_int8",
