@@ -256,3 +256,23 @@ def test_kernels_without_a_loop_are_no_default_loops(
     assert [operator.schedule for operator in compiled.summary.operators] == ["default"]
     entry = census._profiled(compiled, CensusEntry("net", 1, "equal", macs=1))
     assert entry.default_loops == share
+
+
+@pytest.mark.parametrize(
+    ("board", "counts"),
+    [
+        ("mps2-an386", set()),
+        ("mps3-an547", {"scalar.max_pool2d.inside", "dsp.mul.folded"}),
+        ("qemu-riscv32-virt-v", {"scalar.max_pool2d.inside", "rvm.mul.folded"}),
+    ],
+)
+def test_schedules_that_leave_vectors_unused_are_default_loops(
+    board: str, counts: set[str]
+) -> None:
+    g = GraphBuilder("net")
+    x = g.input("x", (1, 4), scale=0.05)
+    compiled = compile_for(g.model(g.call("relu", x)), board)
+    lacking = census._schedules_lacking_vectors(compiled)
+    assert counts <= lacking
+    assert bool(counts) == bool(lacking)
+    assert not [name for name in lacking if name.startswith(("helium", "rvv", "fpu"))]

@@ -140,6 +140,15 @@ def test_sums_of_helium(name: str, sign: int, dtype: DType) -> None:
         check_helium(loop, f"mve_{name}_{dtype.name}", drawn_sum(rng, dtype))
 
 
+def test_linear_sums_of_helium() -> None:
+    rng = np.random.default_rng(3)
+    for shift in (19, 23):
+        factors = (int(each) for each in rng.integers(-(1 << 22), 1 << 22, 3))
+        numbers = dict(zip(("factor_a", "factor_b", "addend"), factors, strict=True))
+        numbers |= {"shift": shift, "low": -128, "high": 99}
+        check_helium(add_sub.LINEAR_LOOP, "mve_linear_sum_int8", numbers)
+
+
 @pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("name", ["add", "sub", "mul"])
 def test_sums_of_riscv_vectors(name: str, dtype: DType) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
@@ -53,7 +56,10 @@ def check(call: OpCall, schedule: Schedule) -> None:
     rng = np.random.default_rng(7)
     dtype = call.output.dtype
     ends = (dtype.min, dtype.max + 1)
-    arrays = [rng.integers(*ends, kind.shape).astype(dtype.np) for kind in call.inputs]
+    arrays = []
+    for kind, constant in zip(call.inputs, call.constants, strict=True):
+        drawn = rng.integers(*ends, kind.shape).astype(dtype.np)
+        arrays.append(drawn if constant is None else constant.array())
     (expected,) = op_table()[call.op].reference(call, arrays)
     y = np.zeros(call.output.shape, dtype.np)
     kernel = Kernel("kernel", call)
@@ -62,7 +68,8 @@ def check(call: OpCall, schedule: Schedule) -> None:
     verify_prim_func(
         func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
     )
-    named = dict(zip(("x", "x_1"), arrays, strict=False))
+    inputs = [x for x, kept in zip(arrays, call.constants, strict=True) if kept is None]
+    named = dict(zip(("x", "x_1"), inputs, strict=False))
     interpret(func, {**named, "y": y}, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)
 
@@ -77,3 +84,24 @@ def test_sums_and_products_match_the_reference(schedule, dtype: DType) -> None:
     assert len(fitting) >= 20
     for call in fitting:
         check(call, schedule)
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("op", ["add", "sub", "mul"])
+def test_a_row_and_a_tensor_match_the_reference(
+    op: str, first: bool, is_constant: bool
+) -> None:
+    (schedule,) = (each for each in add_sub.SCHEDULES if each.op == op)
+    for channels in (3, 8, 24) if is_constant else (8, 24):
+        call = random_sum(op, 2, INT8)
+        row = tensor((channels,), 0.03, 5)
+        whole, y = (
+            TensorType((1, 6, 4, channels), INT8, kind.quantization)
+            for kind in (call.input(0), call.output)
+        )
+        data = np.arange(-channels, channels, 2).astype(np.int8)
+        constant = Constant.from_array("row", data, INT8) if is_constant else None
+        ends = [(whole, None), (row, constant)][:: -1 if first else 1]
+        inputs, constants = zip(*ends, strict=True)
+        check(replace(call, inputs=inputs, outputs=(y,), constants=constants), schedule)

@@ -60,7 +60,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     """Fill the whole output, then copy the input; compilers optimize both loops."""
-    x_shape, y_shape, before = _merged_axes(call)
+    x_shape, y_shape, before = merged_axes(call)
     lower_fill(b, b.y, pad_value(call))
     x = b.view("in", b.input(0), 0, x_shape)
     y = b.view("out", b.y, 0, y_shape, access="w")
@@ -69,7 +69,7 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(y, y_index, b.load(x, index))
 
 
-def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
+def merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
     """Merge axes with following ones without a margin; return shapes and margins.
 
     The margins are those before the elements.

@@ -210,16 +210,17 @@ def _row_reduction(call: OpCall) -> RowReduction | None:
         return None
     if x.dtype == INT32 or attrs.float_order:
         return None
-    return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, _finish_rows)
+    return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, finish_sums)
 
 
-def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
+def finish_sums(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
+    """Store the outputs of plain sums of elements, one for each channel."""
     x = call.input(0)
     offset = 0.0
     if _is_quantized(call):
         offset = per_tensor_quant(x).zero_point * reduced_count(call)
     ones = [0] * (len(call.output.shape) - 1)
-    with b.for_("c", x.shape[3]) as c:
+    with b.for_("c", x.shape[-1]) as c:
         b.store(y, [*ones, c], _output_of_sum(call, b.load(acc, [c]) - offset))
 
 

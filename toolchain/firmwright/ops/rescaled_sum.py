@@ -108,9 +108,26 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
     return params.output.apply(a + sign * b, call.output.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class LinearSum:
+    """A sum of the inputs as they are stored: (a x0 + b x1 + c) >> shift, clamped."""
+
+    c: int
+    a: int
+    b: int
+    shift: int
+
+
+def linear_sum(call: OpCall, sign: int) -> LinearSum | None:
+    """Return the sum with `sign` times the second input, if one is exact."""
+    if call.input(0).dtype != INT8:
+        return None
+    return _fit_linear(rescaled_sum(call), sign)
+
+
 @lru_cache(maxsize=256)  # the candidates of a layer and its bands of rows need it
-def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | None:
-    """Return the (c, a, b, S) that equal the definition for all int8, or None."""
+def _fit_linear(params: RescaledSum, sign: int) -> LinearSum | None:
+    """Return the sum that equals the definition for all int8, or None."""
     values = np.arange(INT8.min, INT8.max + 1)
     output = params.output
     first, second = (term.apply(values) for term in params.terms)
@@ -124,13 +141,13 @@ def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | N
         c = int(least[y > output.clamp_min].max(initial=-_LIMIT))
         fits = c <= most[y < output.clamp_max].min(initial=_LIMIT)
         if fits and 128 * (abs(a) + abs(b)) + abs(c) <= INT32.max:
-            return c, a, b, shift
+            return LinearSum(c, a, b, shift)
     return None
 
 
 def lower(call: OpCall, b: Kernel, sign: int) -> None:
     params = rescaled_sum(call)
-    linear = _fit_linear(params, sign) if call.input(0).dtype == INT8 else None
+    linear = linear_sum(call, sign)
     if linear is None:  # with general requantization; no term exceeds 2^29
         with loop_over_elements(b) as (values, store):
             first, second = params.terms
@@ -139,12 +156,12 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
             total = left + right if sign > 0 else left - right
             store(params.output.lower(total, call.output.dtype))
         return
-    table = b.constant("factors", np.array(linear[:3]), INT32)
+    table = b.constant("factors", np.array([linear.c, linear.a, linear.b]), INT32)
     total, *factors = (b.let("factor", b.load(table, [i])) for i in range(3))
     with loop_over_elements(b) as (values, store):
         for value, factor in zip(values, factors, strict=True):
             total = total + value.cast(INT32) * factor
-        y = b.let("total", total) >> linear[3]
+        y = b.let("total", total) >> linear.shift
         output = params.output
         store(minimum(maximum(y, output.clamp_min), output.clamp_max).cast(INT8))
 

@@ -37,6 +37,8 @@ from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.ops.schedule import DEFAULT_SCHEDULE
 from firmwright.pipeline import Compilation
 from firmwright.report.census_page import CensusEntry, CensusStatus
+from firmwright.schedules.registry import schedules_for
+from firmwright.targets.registry import features_of_known
 
 log = logging.getLogger(__name__)
 
@@ -193,10 +195,12 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
     loops = _operators_with_loops(compiled)
+    lacking = _schedules_lacking_vectors(compiled)
     by_kind: Counter[str] = Counter()
     for operator in costs.operators:
         schedule, _, _ = operator.schedule.partition(" ")
-        if operator.index in loops and schedule == DEFAULT_SCHEDULE:
+        is_default = schedule == DEFAULT_SCHEDULE or schedule in lacking
+        if operator.index in loops and is_default:
             by_kind[operator.kind] += operator.count
     slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
     return replace(
@@ -208,6 +212,20 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
         slowest_default=slowest,
         slowest_default_share=round(most / max(total, 1), 4),
     )
+
+
+_VECTORS = frozenset({"mve", "rvv"})
+_NOT_SCALAR = _VECTORS | {"mvefp", "fpu"}
+"""The features of schedules for vectors, and for floats, which few vectors compute."""
+
+
+def _schedules_lacking_vectors(compiled: Compilation) -> set[str]:
+    """Return the integer schedules that leave the vectors of the core unused."""
+    features = features_of_known(compiled.module.targets.values())
+    if features.isdisjoint(_VECTORS):
+        return set()
+    available = schedules_for(features)
+    return {each.name for each in available if each.requires.isdisjoint(_NOT_SCALAR)}
 
 
 def _operators_with_loops(compiled: Compilation) -> set[int]:

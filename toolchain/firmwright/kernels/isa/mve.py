@@ -228,6 +228,12 @@ vmlaq_n_s32 = _row(
     signature(Ints4, d=Ints4, a=Ints4, b=Int),
     lanewise(multiply_add),
 )
+vmlasq_n_s32 = _row(
+    "vmlas.s32",
+    "vmlasq_n_s32",
+    signature(Ints4, d=Ints4, a=Ints4, b=Int),
+    lanewise(lambda d, a, b: multiply_add(b, d, a)),
+)
 vmulhq_s32 = _row("vmulh.s32", "vmulhq_s32", BINARY_INTS, lanewise(high_product))
 vmulhq_u16 = _row(
     "vmulh.u16",

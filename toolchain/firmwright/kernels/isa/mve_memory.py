@@ -215,6 +215,7 @@ _GATHERS = (
     (_Access("vldrw", "u32", UINT32, UINT32), 2),
 )
 _SCATTERS = (
+    (_Access("vstrb", "8", INT8, INT8), 0),
     (_Access("vstrb", "16", UINT8, UINT16), 0),
     (_Access("vstrb", "32", INT8, INT32), 0),
     (_Access("vstrh", "16", UINT16, UINT16), 1),

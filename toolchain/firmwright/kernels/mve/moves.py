@@ -10,9 +10,10 @@ has `last` elements, all or only the first ones:
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from textwrap import indent
 from typing import TypeAlias
 
-from firmwright.base.dtypes import INT8, UINT16, DType
+from firmwright.base.dtypes import BOOL, INT8, UINT8, UINT16, DType
 from firmwright.kernels.isa import mve_lanes
 from firmwright.kernels.isa.c_numbers import equal, word
 from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
@@ -138,3 +139,39 @@ FILL = VectorMove(16, mve_lanes.vctp8q, _fill)
 """The vector `filled` is in the elements."""
 GATHER = VectorMove(8, mve_lanes.vctp16q, _gather)
 """The elements are those of x at `offsets`, a table of whole vectors."""
+
+
+def spread_text() -> str:
+    """Return the C that stores `count` bytes of x to places of y at `offsets`.
+
+    A vector has a group of whole pixels, and bytes of the next one behind them. Those
+    are stored again with their group, and so are of use only to the last vector.
+    """
+    return f"""\
+const uint8x16_t places = vldrbq_u8(offsets);
+int32_t left = count;
+for (; left >= 16; left -= group) {{
+{indent(vector_text(_spread_vector()), "    ")}
+    x += advance;
+    y += distance;
+    /* Keep the pointers: post-increments are free, a common index is not. */
+    __asm__("" : "+r"(x), "+r"(y));
+}}
+if (left > 0) {{
+    const mve_pred16_t inside = vctp8q((uint32_t)left);
+{indent(vector_text(_spread_vector(is_last=True)), "    ")}
+}}"""
+
+
+def _spread_vector(*, is_last: bool = False) -> VectorProgram:
+    k = VectorBuilder("spread")
+    places = k.variable("places", RegisterPlace(RegisterClass.VECTOR, UINT8, 16))
+    predicate = RegisterPlace(RegisterClass.PREDICATE, BOOL, 16)
+    inside = [VirtualRegister(predicate, "inside")] * is_last
+    x, y = k.pointer("x", INT8), k.pointer("y", INT8, "w")
+    load, store = ("vldrbq_z_s8", "vstrbq_scatter_offset_p_s8")
+    if not is_last:
+        load, store = ("vldrbq_s8", "vstrbq_scatter_offset_s8")
+    loaded = k(MVE_MEMORY.rows[load], x[0], *inside)
+    k.store(MVE_MEMORY.rows[store], y[0], loaded, places, *inside)
+    return k.build_vectors()

@@ -1,11 +1,14 @@
-"""add, sub and mul of tensors of equal shape on vectors of int32, four on Helium."""
+"""add, sub and mul on vectors of int32, four on Helium, also of rows and a tensor."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.rounding import divide_up
+from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
@@ -16,14 +19,14 @@ from firmwright.kernels.elementwise import (
     helium_text,
 )
 from firmwright.kernels.isa import mve
-from firmwright.kernels.isa.c_numbers import both, equal, greater, less
+from firmwright.kernels.isa.c_numbers import both, equal, greater, less, negative
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
-from firmwright.ops.rescaled_sum import left_shift, rescaled_sum
+from firmwright.ops.rescaled_sum import left_shift, linear_sum, rescaled_sum
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
@@ -37,6 +40,10 @@ from firmwright.schedules.helium import vector_requantize
 
 OPERATORS = (("add", 1), ("sub", -1))
 _TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b")
+_ROW = 256
+"""The most elements of a constant that is several times a row."""
+_LEAST_ROW = 8
+"""The elements of a row for which vectors are worth a call."""
 _OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "rounding", "count")
 
 
@@ -175,6 +182,45 @@ def make_sum(
     )
 
 
+# Most sums of int8 are linear in the stored values, which takes half the instructions.
+
+
+def _linear_element(**x: ArithExpr) -> ArithExpr:
+    first = x["a"].cast(INT32) * x["factor_a"] + x["addend"]
+    total = first + x["b"].cast(INT32) * x["factor_b"]
+    return minimum(maximum(total >> x["shift"], x["low"]), x["high"]).cast(INT8)
+
+
+def _linear_lanes(
+    k: VectorBuilder, inputs: Sequence[VirtualRegister]
+) -> VirtualRegister:
+    a, b = inputs
+    factors = k(mve.vdupq_n_s32, k.number("factor_a"))
+    first = k(mve.vmlasq_n_s32, a, factors, k.number("addend"))
+    total = k.named("total", mve.vmlaq_n_s32, first, b, k.number("factor_b"))
+    k(mve.vshlq_r_s32, total, k(negative, k.number("shift")), into=total)
+    vector_requantize.limit_lanes(k, total, INT8)
+    return total
+
+
+LINEAR_LOOP = sum_loop(INT8, _linear_lanes)
+_LINEAR_SUM = "mve_linear_sum_int8"
+_LINEAR = element_intrinsics(
+    _LINEAR_SUM,
+    (
+        *pointers(INT8, a=1, b=1),
+        *pointers(INT8, "w", y=1),
+        *immediates("factor_a", "factor_b", "addend", "shift", "low", "high", "count"),
+    ),
+    _linear_element,
+    "Linear sums of `count` elements.",
+    "mve",
+    helium_text(LINEAR_LOOP),
+    lambda args: 12 + divide_up(args[-1], 4) * 9,
+    (KEEP_STORES,),
+)
+
+
 def _sums() -> Iterator[Intrinsic]:
     for dtype in (INT8, INT16):
         for name, sign in (*OPERATORS, ("mul", 0)):
@@ -182,14 +228,48 @@ def _sums() -> Iterator[Intrinsic]:
             yield from make_sum(name, sign, "mve", text, 4, dtype)
 
 
-INTRINSICS = tuple(_sums())
+INTRINSICS = (*_sums(), *_LINEAR)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfSum:
+    """The rows of a sum: one of all elements, or several of which one input is each.
+
+    `repeated` is the number of that input. A constant is `copies` times a row.
+    """
+
+    count: int
+    size: int
+    repeated: int | None = None
+    copies: int = 1
+
+
+def find_rows(op: OpCall) -> RowsOfSum | None:
+    """Return the rows if both inputs have their elements in the order of the output."""
+    shape, elements = op.output.shape, op.output.elements
+    partial_inputs = [i for i in (0, 1) if op.input(i).elements != elements]
+    if not partial_inputs:
+        return RowsOfSum(1, elements)
+    index = partial_inputs[0]
+    size = op.input(index).elements
+    own = op.input(index).shape
+    suffix = own[next((i for i, n in enumerate(own) if n > 1), len(own)) :]
+    is_row = suffix == shape[len(shape) - len(suffix) :]
+    if len(partial_inputs) > 1 or not is_row:
+        return None
+    rows = elements // size
+    if op.constant(index) is None:
+        return RowsOfSum(rows, size, index) if size >= _LEAST_ROW else None
+    fitting = [n for n in range(1, rows + 1) if rows % n == 0 and n * size <= _ROW]
+    copies = max(fitting, default=1)
+    return RowsOfSum(rows // copies, size * copies, index, copies)
 
 
 def sum_configs(
     op: OpCall, dtypes: Sequence[DType] = (INT8,)
 ) -> Sequence[ScheduleConfig]:
     kinds = [op.input(0), op.input(1)]
-    if any(k.dtype not in dtypes or k.shape != op.output.shape for k in kinds):
+    if any(k.dtype not in dtypes for k in kinds) or find_rows(op) is None:
         return ()
     if op.op == "mul" and has_zero_scale(op):
         return ()
@@ -217,25 +297,39 @@ def _terms(op: OpCall) -> tuple[list[int], Requantization]:
 def build_sum(
     op: OpCall, config: ScheduleConfig, b: Kernel, family: str = "mve"
 ) -> None:
+    rows = find_rows(op)
+    assert rows is not None
+    name, numbers = _micro_kernel(op, family)
+    sources = [_row_source(op, b, rows, index) for index in (0, 1)]
+    with b.for_("i", rows.count) as i:
+        places: list[tir.AccessPtr] = []
+        for index, source in enumerate(sources):
+            start = i * (0 if index == rows.repeated else rows.size)
+            places.append(b.pointer(source, start, rows.size))
+        y = b.pointer(b.y, i * rows.size, rows.size, "w")
+        b.evaluate(name, [*places, y, *numbers, rows.size])
+
+
+def _row_source(op: OpCall, b: Kernel, rows: RowsOfSum, index: int) -> tir.Buffer:
+    """Return the input, or the copies of a constant row."""
+    constant = op.constant(index)
+    if index != rows.repeated or constant is None:
+        return b.input(index)
+    copies = np.tile(constant.array().reshape(-1), rows.copies)
+    return b.constant("row", copies, op.output.dtype)
+
+
+def _micro_kernel(op: OpCall, family: str) -> tuple[str, list[int]]:
+    """Return the name of the micro-kernel, and its operands besides `count`."""
+    sign = dict(OPERATORS).get(op.op, 0)
+    linear = linear_sum(op, sign) if family == "mve" and sign else None
     terms, output = _terms(op)
-    count = op.output.elements
     zero, low, high, rounding, _ = vector_requantize.epilogue_settings(output, 4)
-    b.evaluate(
-        f"{family}_{op.op}_{op.output.dtype.name}",
-        [
-            b.pointer(b.input(0), 0, count),
-            b.pointer(b.input(1), 0, count),
-            b.pointer(b.y, 0, count, "w"),
-            *terms,
-            output.multipliers[0],
-            output.shifts[0],
-            zero,
-            low,
-            high,
-            rounding,
-            count,
-        ],
-    )
+    if linear is not None:
+        return _LINEAR_SUM, [linear.a, linear.b, linear.c, linear.shift, low, high]
+    name = f"{family}_{op.op}_{op.output.dtype.name}"
+    scale = [output.multipliers[0], output.shifts[0]]
+    return name, [*terms, *scale, zero, low, high, rounding]
 
 
 SCHEDULES = tuple(

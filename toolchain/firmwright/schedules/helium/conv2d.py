@@ -10,11 +10,9 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import int8_dot, vector_requantize
+from firmwright.schedules.helium.column_runs import ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import WeightConfig, weight_configs
-from firmwright.schedules.helium.pixel_pairs import (
-    ConvolutionInput,
-    convolve_two_pixels,
-)
+from firmwright.schedules.helium.pixel_pairs import convolve_two_pixels, flat_weights
 from firmwright.schedules.schedule_factories import helium_schedule
 
 
@@ -26,7 +24,7 @@ def _configs(op: OpCall) -> Sequence[WeightConfig]:
 
 def _build(op: OpCall, config: WeightConfig, b: Kernel) -> None:
     kernel = weights_of(op)
-    flat = kernel.reshape(len(kernel), -1)
+    flat = flat_weights(op)
     zero_point = weight_zero_point(op)
     if config.weights == "int4":
         microkernel = int8_dot.PAIR_INT4

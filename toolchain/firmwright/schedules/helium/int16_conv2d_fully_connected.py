@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firmwright.base.dtypes import INT8, INT16, INT32, INT64
+from firmwright.base.dtypes import INT8, INT16, INT32, INT64, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
@@ -18,10 +18,11 @@ from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.helium import int16_dot, vector_requantize
+from firmwright.schedules.helium.column_runs import ConvolutionInput
 from firmwright.schedules.helium.pixel_pairs import (
     ColumnGemm,
-    ConvolutionInput,
     convolve_two_pixels,
+    flat_weights,
 )
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
@@ -50,8 +51,7 @@ def _conv_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weights_of(op)
-    flat = kernel.reshape(len(kernel), -1)
+    flat = flat_weights(op)
     params = int16_dot.adjust_round_once_shifts(requantization_of(op))
     microkernel = int16_dot.PAIR_INT16
     blocks = microkernel.blocks(len(flat))
@@ -152,20 +152,19 @@ class _Int16RowGemm:
         b.evaluate(microkernel.name(taps), [w, column, *registers, taps])
 
 
-def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
-    kernel = weights_of(op)
-    flat = kernel.reshape(len(kernel), -1)
+def _plan_rows(op: OpCall, b: Kernel, flat: Array) -> _Int16RowGemm:
     outputs, depth = flat.shape
     microkernel = int16_dot.ROW_SUMS
     blocks = microkernel.blocks(outputs)
     packed = b.constant("weights", microkernel.layout.pack(blocks.rows(flat)), INT8)
-    sums = plan_int16_accumulation(b, op, kernel)
+    sums = plan_int16_accumulation(b, op, weights_of(op))
     chunk = longest_chunk(flat, microkernel.layout.taps_per_step)
     return _Int16RowGemm(packed, sums, blocks, 2 * depth, chunk)
 
 
 def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    rows = _plan_rows(op, b)
+    kernel = weights_of(op)
+    rows = _plan_rows(op, b, kernel.reshape(len(kernel), -1))
     batch = op.output.elements // rows.blocks.channels
     x = b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4)
     with b.for_("n", batch) as n:
@@ -173,7 +172,7 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _build_rows(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    _convolve(op, b, _plan_rows(op, b))
+    _convolve(op, b, _plan_rows(op, b, flat_weights(op)))
 
 
 INT16_ROW_RULE = helium_schedule(

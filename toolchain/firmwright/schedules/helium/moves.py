@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array, DType
+from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
@@ -23,15 +23,23 @@ from firmwright.kernels.isa.words import bit_xor
 from firmwright.kernels.program import PointerOperand
 from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.pad import merged_axes, pad_value
 from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.ops.strided_copy import CopyAxis
+from firmwright.ops.strided_copy import (
+    CopyAxis,
+    StridedCopy,
+    lower_copies,
+    lower_fill,
+    row_major_strides,
+)
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.im2col import (
     MAX_UNROLLED_VECTORS,
     VECTOR_BYTES,
     copy_bytes,
+    fill_buffer,
 )
 from firmwright.schedules.schedule_factories import helium_schedule
 
@@ -43,7 +51,6 @@ _OPS = (
     "concatenation",
     "depth_to_space",
     "mirror_pad",
-    "pad",
     "reshape",
     "resize_nearest",
     "space_to_batch_nd",
@@ -79,6 +86,22 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     b.copy_run = _copy
     op_table()[op.op].lower(op, b)
+
+
+def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    """Fill the whole output by vectors, then copy the input in runs."""
+    b.copy_run = _copy
+    x_shape, y_shape, before = merged_axes(op)
+    count, value = op.output.elements, pad_value(op)
+    if op.output.dtype == INT8:
+        whole = b.view("bytes", b.y, 0, (count,), access="w")
+        fill_buffer(b, whole, int(value), count)
+    else:
+        lower_fill(b, b.y, value)
+    strides = row_major_strides(y_shape)
+    start = sum(n * stride for n, stride in zip(before, strides, strict=True))
+    axes = map(CopyAxis, x_shape, row_major_strides(x_shape), strides)
+    lower_copies(b, StridedCopy(tuple(axes), y_offset=start))
 
 
 def _build_flips(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -231,6 +254,13 @@ SCHEDULES = (
             time_max=_TIME_MAX,
         )
         for op in _OPS
+    ),
+    helium_schedule(
+        "helium.pad.vectors",
+        "pad",
+        configs=lambda op: (NO_CONFIG,),
+        build=_build_pad,
+        time_max=_TIME_MAX,
     ),
     helium_schedule(
         "helium.quantize.signs",

@@ -1,23 +1,31 @@
 """Convolutions on Helium as products of the columns of two pixels at a time.
 
-A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns
-(im2col.py) with the zero point outside the input, so that it can be folded into the
-bias. If the number of pixels is odd, the last pair overlaps the one before it.
+Columns that are adjacent in memory are multiplied there (column_runs.py). Other windows
+are packed as columns (im2col.py). Outside the input is the zero point, so that it can
+be folded into the bias. If the number of pixels is odd, the last pair overlaps the one
+before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol, Self
 
-from firmwright.base.dtypes import INT8
+from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.ops.conv_window import ConvWindow
+from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.schedules.helium.column_runs import (
+    ConvolutionInput,
+    adjacent_weights,
+    are_columns_adjacent,
+    column_runs,
+)
 from firmwright.schedules.helium.im2col import (
     ROW_MOVES,
     VectorIm2colPacker,
@@ -26,6 +34,8 @@ from firmwright.schedules.helium.im2col import (
 from firmwright.schedules.row_band import allocate_row_band
 
 _PIXELS = 2
+_MAX_PACKED = 8
+"""The most pixels of odd rows that are packed, since one of them is computed twice."""
 
 
 class ColumnGemm(Protocol):
@@ -43,22 +53,38 @@ class ColumnGemm(Protocol):
         """Multiply the columns of `pixels`, and store these."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolutionInput:
-    """An int8 tensor, its window, and its zero point."""
-
-    x: tir.Buffer
-    window: ConvWindow
-    zero_point: ArithExpr | int
-
-
 def convolve_two_pixels(
     b: Kernel, source: ConvolutionInput, gemm: ColumnGemm, shape: Sequence[int]
 ) -> None:
     if source.window.size == (1, 1) and not source.window.is_padded:
         _direct(b, source, gemm, shape)
+    elif has_adjacent_columns(source.window, source.channels, shape):
+        with column_runs(b, source, shape) as run:
+            gemm = gemm.with_taps(run.taps)
+            with _pair(b, run.count) as pixels:
+                columns = [run.columns(b, pixel, 1) for pixel in pixels]
+                gemm.emit(b, columns, [run.pixel + pixel for pixel in pixels])
     else:
         _packed(b, source, gemm, shape)
+
+
+def has_adjacent_columns(
+    window: ConvWindow, channels: int, shape: Sequence[int]
+) -> bool:
+    """Return whether pairs in rows of their own are faster than packed columns."""
+    batch, height, width, _ = shape
+    wastes_little = width % _PIXELS == 0 or width > _MAX_PACKED or batch * height == 1
+    return wastes_little and are_columns_adjacent(window, channels)
+
+
+def flat_weights(op: OpCall) -> Array:
+    """Return the weights of a convolution as [channel, tap of a column]."""
+    kernel = weights_of(op)
+    window = window_of(op, kernel.shape[1:3])
+    channels = kernel.shape[3] * (2 if op.input(0).dtype == INT16 else 1)
+    if has_adjacent_columns(window, channels, op.output.shape):
+        return adjacent_weights(kernel)
+    return kernel.reshape(len(kernel), -1)
 
 
 def _direct(

@@ -90,7 +90,7 @@ def _added(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegiste
 
 
 ROW_SUMS = _row_sums()
-_ADD_ROW = "mve_add_row"
+ADD_ROW = "mve_add_row"
 
 
 def _intrinsics() -> Sequence[Intrinsic]:
@@ -117,13 +117,13 @@ def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     sums = b.pointer(acc, 0, channels, "rw")
     pixels = b.pointer(x, 0, x.elements)
     window = (rows, columns, columns * channels, channels)
-    b.evaluate(_ADD_ROW, [sums, pixels, *window, 0, channels])
+    b.evaluate(ADD_ROW, [sums, pixels, *window, 0, channels])
 
 
 INTRINSICS = (
     *_intrinsics(),
     *element_intrinsics(
-        _ADD_ROW,
+        ADD_ROW,
         (
             *pointers(INT32, "rw", acc=1),
             *pointers(INT8, x=1),

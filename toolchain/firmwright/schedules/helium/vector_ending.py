@@ -96,7 +96,7 @@ class VectorEnding:
         lines: list[str] = []
         is_single = not any(vector.channel for vector in vectors)
         for channel, group in groupby(vectors, key=lambda vector: vector.channel):
-            parts = [self._loads(channel)]
+            parts = [self.loads(channel)]
             for vector in group:
                 parts.append(self.finish(vector.name, vector.target, vector.lanes))
             body = "\n".join(parts)
@@ -107,7 +107,8 @@ class VectorEnding:
             lines += [head, indent(body, "    "), "}"]
         return "\n".join(lines)
 
-    def _loads(self, channel: int) -> str:
+    def loads(self, channel: int) -> str:
+        """Return C that loads the parameters of the vector from `channel` on."""
         k = VectorBuilder("loads")
         for table in self.tables:
             kind, size = "f" if table.dtype.is_float else "s", _SIZES[table.dtype.bits]

@@ -47,11 +47,9 @@ from firmwright.ops.requantize import quantization_of
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.block_gemm import BlockGemm
+from firmwright.schedules.helium.column_runs import ConvolutionInput
 from firmwright.schedules.helium.dot_product_kernels import PAIR, DotProductKernel
-from firmwright.schedules.helium.pixel_pairs import (
-    ConvolutionInput,
-    convolve_two_pixels,
-)
+from firmwright.schedules.helium.pixel_pairs import convolve_two_pixels, flat_weights
 from firmwright.schedules.helium.vector_ending import (
     VECTOR,
     ParameterTable,
@@ -254,7 +252,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     with b.for_("n", batch) as n:
         quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]), 8)
         activations = quantize_input(op, b, n, quantized, QUANTIZE_PASSES)
-        gemm = _gemm(op, b, activations, activations.scale.value, n * (height * width))
+        first, scale = n * (height * width), activations.scale.value
+        gemm = _gemm(op, flat_weights(op), b, activations, scale, first)
         window = window_of(op, weights_of(op).shape[1:3])
         source = ConvolutionInput(quantized, window, activations.zero_point)
         convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
@@ -272,16 +271,21 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         scale = row.scale.value
         if folded is None:
             scale = scale * weight_scale
-        gemm = _gemm(op, b, row, scale, n)
+        flat = weights_of(op).reshape(op.output.shape[-1], -1)
+        gemm = _gemm(op, flat, b, row, scale, n)
         column = b.pointer(quantized, n * 0, gemm.taps)
         gemm.emit(b, [column, column], [n * 0, n * 0])
 
 
 def _gemm(
-    op: OpCall, b: Kernel, activations: QuantizedRow, scale: ArithExpr, first: ArithExpr
+    op: OpCall,
+    flat: Array,
+    b: Kernel,
+    activations: QuantizedRow,
+    scale: ArithExpr,
+    first: ArithExpr,
 ) -> BlockGemm:
-    """Return the products with the layer's weights; outputs begin at pixel `first`."""
-    flat = weights_of(op).reshape(op.output.shape[-1], -1)
+    """Return the products with the weights `flat`; outputs begin at pixel `first`."""
     blocks = _KERNEL.blocks(len(flat))
     totals = blocks.table(flat.sum(axis=1, dtype=np.int64))
     # A common scale of all weights is part of the batch's scale.

@@ -1,0 +1,48 @@
+"""mean and sum of int8 channels on Helium: sums in lanes, as those of a row of a pool.
+
+Outputs are computed from the sums as in the default loops.
+"""
+
+from collections.abc import Sequence
+
+from firmwright.base.dtypes import INT8, INT32
+from firmwright.ir.graph.attributes.values import AxesAttrs
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.reductions import finish_sums
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.helium.pool2d import ADD_ROW
+
+_LANES = 4
+
+
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    """Return a configuration if every element is added to the sum of its channel."""
+    x, attrs = op.input(0), op.attributes(AxesAttrs)
+    *outer, channels = x.shape
+    kept = [n for axis, n in enumerate(outer) if axis not in attrs.axes]
+    is_by_channel = len(outer) not in attrs.axes and max(kept, default=1) == 1
+    if x.dtype != INT8 or attrs.float_order or channels < _LANES:
+        return ()
+    return (NO_CONFIG,) if is_by_channel else ()
+
+
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    x = op.input(0)
+    channels = x.shape[-1]
+    pixels = x.elements // channels
+    sums = b.allocate("sums", INT32, (channels,), 4)
+    with b.for_("c", channels) as c:
+        b.store(sums, [c], 0)
+    values = b.pointer(b.input(0), 0, x.elements)
+    window = (1, pixels, x.elements, channels)
+    b.evaluate(
+        ADD_ROW, [b.pointer(sums, 0, channels, "rw"), values, *window, 0, channels]
+    )
+    finish_sums(op, b, sums, b.y)
+
+
+SCHEDULES = tuple(
+    Schedule(f"helium.{name}.channels", name, frozenset({"mve"}), _configs, _build)
+    for name in ("mean", "sum")
+)
