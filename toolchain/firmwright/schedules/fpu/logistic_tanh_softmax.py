@@ -28,7 +28,7 @@ from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_o
 # the relative error. Without an FPU, an exponential is computed in integers; it ignores
 # the sign.
 
-_EXP, _SOFT_EXP = "fpu_exp_below_f32", "soft_exp_below_f32"
+EXP, _SOFT_EXP = "fpu_exp_below_f32", "soft_exp_below_f32"
 _LOGISTIC_IS_EXP = -9.0
 _SMALL = 0.625
 _UNROLL = (8, 7, 6, 5, 4, 3, 2)
@@ -39,29 +39,41 @@ def _exp(name: str, x: ArithExpr) -> ArithExpr:
     return call_intrinsic(name, [x], FLOAT32)
 
 
+def logistic_of(name: str, b: Kernel, given: ArithExpr) -> ArithExpr:
+    """Return the logistic of a value, by the exponential `name`."""
+    x = b.let("x", given)
+    below = x if name == _SOFT_EXP else minimum(x, 0.0 - x)
+    power = b.let("power", _exp(name, below))
+    rest = select(x < _LOGISTIC_IS_EXP, 0.0, power)
+    return select(x < 0.0, power, 1.0) / (rest + 1.0)
+
+
+def store_tanh(
+    name: str, b: Kernel, given: ArithExpr, store: Callable[[ArithExpr], None]
+) -> None:
+    """Store the tanh of a value, by the exponential `name`."""
+    x = b.let("x", given)
+    below = b.let("below", minimum(x, 0.0 - x))
+    with b.if_(below > -_SMALL):
+        square = b.let("square", x * x)
+        odd = square * _ODD[-1]
+        for factor in _ODD[-2:0:-1]:
+            odd = (odd + factor) * square
+        store(x + x * (square * (odd + _ODD[0])))
+    with b.else_():
+        power = b.let("power", _exp(name, below * 2.0))
+        size = b.let("size", (1.0 - power) / (power + 1.0))
+        store(select(x < 0.0, 0.0 - size, size))
+
+
 def _build_logistic(name: str, op: OpCall, b: Kernel) -> None:
     with loop_over_elements(b) as (loaded, store):
-        x = b.let("x", loaded[0])
-        below = x if name == _SOFT_EXP else minimum(x, 0.0 - x)
-        power = b.let("power", _exp(name, below))
-        rest = select(x < _LOGISTIC_IS_EXP, 0.0, power)
-        store(select(x < 0.0, power, 1.0) / (rest + 1.0))
+        store(logistic_of(name, b, loaded[0]))
 
 
 def _build_tanh(name: str, op: OpCall, b: Kernel) -> None:
     with loop_over_elements(b) as (loaded, store):
-        x = b.let("x", loaded[0])
-        below = b.let("below", minimum(x, 0.0 - x))
-        with b.if_(below > -_SMALL):
-            square = b.let("square", x * x)
-            odd = square * _ODD[-1]
-            for factor in _ODD[-2:0:-1]:
-                odd = (odd + factor) * square
-            store(x + x * (square * (odd + _ODD[0])))
-        with b.else_():
-            power = b.let("power", _exp(name, below * 2.0))
-            size = b.let("size", (1.0 - power) / (power + 1.0))
-            store(select(x < 0.0, 0.0 - size, size))
+        store_tanh(name, b, loaded[0], store)
 
 
 def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
@@ -69,7 +81,7 @@ def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
     beta = softmax_beta(op)
     rows = op.input(0).elements // depth
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
-    factors = _UNROLL if name == _EXP else ()
+    factors = _UNROLL if name == EXP else ()
     with b.for_("row", rows) as row:
         highest = b.register("highest", FLOAT32, b.load(x, [row, 0]))
         with b.unrolled("i", depth, *factors) as i:
@@ -97,12 +109,12 @@ _BUILDS: dict[str, _Build] = {
 def _build(
     build: _Build, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
-    build(_EXP if feature == "fpu" else _SOFT_EXP, op, b)
+    build(EXP if feature == "fpu" else _SOFT_EXP, op, b)
     b.transform = partial(compute_in_line, feature)
 
 
 _MEANINGS: dict[str, Callable[[Array], Array]] = {
-    _EXP: partial(np.exp, dtype=np.float32),
+    EXP: partial(np.exp, dtype=np.float32),
     _SOFT_EXP: lambda x: np.exp(-np.abs(x), dtype=np.float32),
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
