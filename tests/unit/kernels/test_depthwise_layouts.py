@@ -25,6 +25,7 @@ LINES = (1, 2, 3)
 ACROSS = (1, 2, 3, 4)
 LAYOUTS: dict[str, tuple[WeightLayout, int, int]] = {
     "blocks": (OverlappingBlocks(INT8, 16), 20, 9),
+    "ordered lanes": (OverlappingBlocks(INT16, 4, (0, 2, 1, 3)), 10, 6),
     "whole blocks": (OverlappingBlocks(FLOAT32, 4), 8, 6),
     "fewer channels than lanes": (OverlappingBlocks(INT8, 16), 5, 2),
     "pairs of channels": (ChannelPairs(4), 8, 3),

@@ -63,6 +63,11 @@ def narrow_depthwise() -> Callable[..., OpCall]:
 
 
 @pytest.fixture
+def whole_depthwise() -> Callable[..., OpCall]:
+    return _whole_depthwise
+
+
+@pytest.fixture
 def random_fully_connected() -> Callable[[int], OpCall]:
     return _random_fully_connected
 
@@ -152,6 +157,31 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
             None,
             Constant.from_array("w", _weights(rng, shape), INT8),
             Constant.from_array("b", rng.integers(-9000, 9000, outputs), INT32),
+        ),
+    )
+
+
+def _whole_depthwise(size: tuple[int, int], channels: int, outputs: int) -> OpCall:
+    """Windows of `size` without padding, with `outputs` adjacent outputs."""
+    rng = np.random.Generator(np.random.PCG64([*size, channels, outputs]))
+    scales = tuple(_float32(s) for s in rng.uniform(0.001, 0.02, channels))
+    shape = (1, *size, channels)
+    weights = rng.integers(-128, 128, shape).astype(np.int8)
+    return OpCall(
+        "depthwise_conv2d",
+        (
+            _tensor(rng, (1, size[0], size[1] + outputs - 1, channels), 0.05),
+            TensorType(shape, INT8, Quantization(scales, (0,) * channels, 3)),
+            TensorType((channels,), INT32),
+        ),
+        (_tensor(rng, (1, 1, outputs, channels), 0.3),),
+        Conv2DAttrs(
+            stride=(1, 1), dilation=(1, 1), padding=(0,) * 4, activation="none"
+        ),
+        (
+            None,
+            Constant.from_array("w", weights, INT8),
+            Constant.from_array("b", rng.integers(-9000, 9000, channels), INT32),
         ),
     )
 

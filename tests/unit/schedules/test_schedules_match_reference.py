@@ -94,6 +94,19 @@ def test_long_windows_of_one_row_match_the_reference(
             judge(call, schedule, config)
 
 
+@pytest.mark.parametrize(
+    ("size", "channels", "outputs"),
+    [((21, 1), 8, 1), ((1, 5), 6, 2), ((3, 3), 7, 1), ((1, 17), 4, 4)],
+)
+def test_windows_of_the_whole_input_match_the_reference(
+    size: tuple[int, int], channels: int, outputs: int, judge, whole_depthwise
+) -> None:
+    schedule = next(s for s in SCHEDULES if s.name == "dsp.depthwise.block")
+    call = whole_depthwise(size, channels, outputs)
+    (config,) = schedule.configs(call)
+    judge(call, schedule, config)
+
+
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "schedule",

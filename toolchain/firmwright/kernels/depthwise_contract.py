@@ -75,10 +75,13 @@ class OverlappingBlocks(WrappingSums):
 
         5 channels, 4 lanes:  | tap 0: 0 1 2 3 | tap 1: 0 1 2 3 |  block 0
                               | tap 0: 1 2 3 4 | tap 1: 1 2 3 4 |  block 1
+
+    `order` is the channel within its block that each lane holds, if not its own.
     """
 
     element: DType
     lanes: int
+    order: tuple[int, ...] | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -89,7 +92,8 @@ class OverlappingBlocks(WrappingSums):
         return 1
 
     def pack(self, weights: Array) -> Array:
-        packed = ChannelBlocks(len(weights), self.lanes).pack(weights.T)
+        blocks = ChannelBlocks(len(weights), self.lanes)
+        packed = blocks.pack(weights.T, self.order)
         return packed.reshape(-1).astype(self.element.np)
 
     def unpack(self, packed: Array, channels: int) -> Array:
@@ -98,7 +102,9 @@ class OverlappingBlocks(WrappingSums):
         weights = np.empty((channels, by_tap.shape[1]), packed.dtype)
         for block, taps in enumerate(by_tap):
             start = min(block * self.lanes, blocks.last)
-            weights[start : start + blocks.stored] = taps.T[: blocks.stored]
+            for lane, channel in enumerate(self.order or range(self.lanes)):
+                if channel < blocks.stored:
+                    weights[start + channel] = taps[:, lane]
         return weights
 
     def do_weights_fit(self, weights: Array) -> bool:
