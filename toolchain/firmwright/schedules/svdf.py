@@ -19,6 +19,7 @@ The state is usually updated in place (`in_place_kernel` of choose/aliases.py).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.ir import tir
@@ -30,6 +31,10 @@ from firmwright.ops.svdf import state_and_output_requant, state_zero_point, unit
 
 _STATE = 4
 _UNROLL = (8, 7, 6, 5, 4, 3, 2)
+
+
+UnitStep: TypeAlias = Callable[[ArithExpr, tir.Buffer], None]
+"""Emits the outputs of batch n, from the flat state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class SvdfSteps:
 
     move_down: Callable[[Kernel, tir.Buffer, tir.Buffer, int], None]
     features: Callable[[ArithExpr, tir.Buffer], None]
-    units: Callable[[ArithExpr, tir.Buffer], None]
+    units: UnitStep
     filters: int
 
 
@@ -117,11 +122,25 @@ def move_words(
         b.store(after, [place], b.load(before, [place + 1]))
 
 
+def move_vectors(
+    name: str, b: Kernel, before: tir.Buffer, after: tir.Buffer, count: int
+) -> None:
+    """Move elements down by one with the intrinsic `name`, which copies upwards.
+
+    It moves them inside of `after`, as accesses of an intrinsic have no known order.
+    The copy from `before` vanishes where it is the same memory.
+    """
+    with b.unrolled("i", count + 1, *_UNROLL) as i:
+        b.store(after, [i], b.load(before, [i]))
+    target, source = b.pointer(after, 0, count, "w"), b.pointer(after, 1, count)
+    b.evaluate(name, [target, source, count])
+
+
 def units_one_by_one(
     op: OpCall,
     b: Kernel,
     multiply: Callable[[tir.Buffer, UnitPlace], None],
-) -> Callable[[ArithExpr, tir.Buffer], None]:
+) -> UnitStep:
     """Return the third step for products of one unit at a time.
 
     `multiply(state, place)` adds them to the register of the place.

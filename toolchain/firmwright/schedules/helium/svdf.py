@@ -39,7 +39,13 @@ from firmwright.schedules.helium.int8_dot import ENDING, ROWS_BY_CHANNEL
 from firmwright.schedules.helium.vector_ending import VECTOR, SumVector
 from firmwright.schedules.helium.vector_requantize import supports_requantize
 from firmwright.schedules.schedule_factories import helium_schedule
-from firmwright.schedules.svdf import SvdfSteps, emit_steps, unit_size
+from firmwright.schedules.svdf import (
+    SvdfSteps,
+    UnitStep,
+    emit_steps,
+    move_vectors,
+    unit_size,
+)
 
 _STATE = 4
 _SIZE_MAX = 128
@@ -107,18 +113,11 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         first = ArithExpr(immediate(0, INDEX))
         replace(gemm, output=newest).emit(b, [x], [first])
 
-    steps = SvdfSteps(_move_down, features, _emit_units(b, units), filters)
-    emit_steps(op, b, steps)
+    move_down = partial(move_vectors, "mve_move_bytes")
+    emit_steps(op, b, SvdfSteps(move_down, features, _unit_step(b, units), filters))
 
 
-def _move_down(b: Kernel, before: tir.Buffer, after: tir.Buffer, count: int) -> None:
-    with b.unrolled("i", count + 1, 8, 4, 2) as i:
-        b.store(after, [i], b.load(before, [i]))
-    target, source = b.pointer(after, 0, count, "w"), b.pointer(after, 1, count)
-    b.evaluate("mve_move_bytes", [target, source, count])
-
-
-def _emit_units(b: Kernel, units: _Product) -> partial[None]:
+def _unit_step(b: Kernel, units: _Product) -> UnitStep:
     count, size = units.matrix.shape
     blocks = units.blocks
     rows = blocks.rows(units.matrix)
@@ -138,7 +137,7 @@ def _emit_units(b: Kernel, units: _Product) -> partial[None]:
             ]
             b.evaluate(f"mve_units_{size}", [*operands, *units.settings])
 
-    return partial(emit)
+    return emit
 
 
 def _meaning(size: int, names: Sequence[str], *args: Array) -> Array:

@@ -359,7 +359,7 @@ def _rounding_mode(params: Requantization) -> int:
     return AWAY if params.clamp_min < params.zero_point else UPWARD
 
 
-def _ending_by_word(ending: Ending, params: Requantization) -> LayerEnding | None:
+def ending_by_word(ending: Ending, params: Requantization) -> LayerEnding | None:
     if not supports_requantize(params):
         return None
     limits = (params.clamp_min, params.clamp_max, _rounding_mode(params))
@@ -377,13 +377,13 @@ def layer_ending(op: OpCall) -> LayerEnding | None:
     if op.input(0).dtype == INT8:
         if op.numerics == "onnx" or (is_matrix and not has_int32_multiplier(op)):
             return None
-        return _ending_by_word(BYTES, layer_requantization(op))
+        return ending_by_word(BYTES, layer_requantization(op))
     axis = 3 if op.op == "depthwise_conv2d" else 0
     if not is_int16x8(op) or op.any_weights or accumulator_dtype(op, axis) != INT32:
         return None
     step = defined_requantization(op) if is_matrix else requantization_of(op)
     if isinstance(step, Requantization):
-        return _ending_by_word(HALVES, step)
+        return ending_by_word(HALVES, step)
     return _exact_ending(step, accumulator_bounds(op, axis))
 
 
