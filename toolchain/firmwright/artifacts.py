@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +32,17 @@ SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "exter
 MARKER: Final = "metadata.json"
 """The file that makes a folder a project, and lists the project's files."""
 _BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
+
+
+_GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
+"""A line of a generated file's first comment."""
+
+
+def read_gcc_flags(c_file: str) -> tuple[str, ...]:
+    """Return the flags that the first comment of a generated C file names for GCC."""
+    first_comment, _, _ = c_file.partition("*/")
+    lines = _GCC_FLAGS.findall(first_comment)
+    return tuple(flag for line in lines for flag in line.split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ class EmitOptions:
 
     An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, `tvm_api`
     microTVM's interface. `shared` maps constants to symbols defined elsewhere. `notes`
-    are comment lines at the top of NAME.c. `sections` are pairs of kind and linker
-    section. `license` is an SPDX expression. With `constants_in_header`, NAME_weights.h
-    includes shared constants and initial states.
+    are comment lines at the top of NAME.c and NAME.h that end with the compiler's
+    flags. `sections` are pairs of kind and linker section. `license` is an SPDX
+    expression. With `constants_in_header`, NAME_weights.h includes shared constants and
+    initial states.
     """
 
     prefix: str = ""

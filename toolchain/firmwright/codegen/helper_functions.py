@@ -5,13 +5,14 @@ else C.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import format_comment, format_lines
 from firmwright.codegen.used_helpers import UsedHelpers
+from firmwright.ir import tir
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.kernels.isa.rv32_packed import sclip32, uclip32
 
@@ -98,6 +99,23 @@ def _saturating(used: UsedHelpers) -> str:
     return next((each for each in ("rvp", "rvm") if each in features), "sat")
 
 
+def gcc_flags(
+    used: UsedHelpers, kernels: Sequence[tir.PrimFunc], *, inline_asm: bool
+) -> tuple[str, ...]:
+    """Return the flags that GCC needs for this code in addition to the board's.
+
+    The first comment of NAME.c contains them with their reasons; builds, packages and
+    the metadata read them there.
+    """
+    flags: list[str] = []
+    intrinsics = used.intrinsics.values()
+    if inline_asm and any(item.text and item.result is None for item in intrinsics):
+        flags.append("-fomit-frame-pointer")
+    if any(func.attrs.get("disable_scheduling") for func in kernels):
+        flags.append("-fno-schedule-insns")
+    return tuple(flags)
+
+
 def template_values(
     used: UsedHelpers, names: ModelNames, *, inline_asm: bool
 ) -> dict[str, object]:
@@ -108,14 +126,10 @@ def template_values(
         params = [_declare_operand(operand, aliases) for operand in item.operands]
         return f"{name}({', '.join(params) or 'void'})"
 
-    has_blocks = any(
-        item.text and item.result is None for item in used.intrinsics.values()
-    )
     # Functions that the C of an intrinsic calls are not called by its assembly.
     may_be_unused = any(item.text and item.calls for item in used.intrinsics.values())
     return {
         "used": used,
-        "has_asm_blocks": inline_asm and has_blocks,
         "may_be_unused": inline_asm and may_be_unused,
         "features": used_features(used, inline_asm=inline_asm),
         "feature_tests": FEATURE_TESTS,

@@ -109,7 +109,8 @@ def _source_tree(
     constants = tuple(distinct.values())
     params = None if interface.linked else constant_arrays.build_params_block(constants)
     has_weights = interface.linked and bool(constants or not context.const_pools)
-    header = _render(context, "model.h.j2", params=params)
+    gcc_flags = helpers.gcc_flags(context.used, kernels, inline_asm=options.inline_asm)
+    header = _render(context, "model.h.j2", params=params, gcc_flags=gcc_flags)
     files: dict[str, str | bytes] = {
         f"model/{name}.h": with_interface_hash(header),
         f"model/{name}.c": _model_source(
@@ -118,6 +119,7 @@ def _source_tree(
             kernels,
             params=params,
             has_weights=has_weights,
+            gcc_flags=gcc_flags,
             kernel_text=kernel_text,
             main_text=main_text,
         ),
@@ -151,6 +153,7 @@ def _model_source(
     *,
     params: ParamsBlock | None,
     has_weights: bool,
+    gcc_flags: tuple[str, ...],
     kernel_text: str,
     main_text: str,
 ) -> str:
@@ -167,11 +170,11 @@ def _model_source(
         context,
         "model.c.j2",
         params=params,
+        gcc_flags=gcc_flags,
         has_weights=has_weights,
         ram_constants=copied,
         headers=helpers.system_headers(used, copies=copies),
         foreign_headers=helpers.library_headers(used),
-        is_unscheduled=any(func.attrs.get("disable_scheduling") for func in kernels),
         has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
         checks=[function for function, _ in checks],
         **helpers.template_values(
@@ -186,7 +189,12 @@ def _model_source(
 
 
 def _render(
-    context: EmitContext, template: str, *, params: ParamsBlock | None, **more: object
+    context: EmitContext,
+    template: str,
+    *,
+    params: ParamsBlock | None,
+    gcc_flags: tuple[str, ...] = (),
+    **more: object,
 ) -> str:
     module, interface, options = context.module, context.interface, context.options
     name, pools = context.names.prefix, context.const_pools
@@ -194,6 +202,9 @@ def _render(
     if module.origin.sha256:
         digest = c_writer.escape_comment(module.origin.sha256[:16])
         source = f"model file sha256 {digest}"
+    notes = [c_writer.escape_comment(note) for note in options.notes]
+    if notes and gcc_flags:
+        notes.append(f"  {' '.join(gcc_flags)}")
     more_arguments = ", &params" if params else ""
     if interface.devices:
         more_arguments += ", &devices"
@@ -208,7 +219,8 @@ def _render(
         io=interface,
         options=options,
         source=source,
-        notes=list(map(c_writer.escape_comment, options.notes)),
+        notes=notes,
+        gcc_flags=gcc_flags,
         params=params,
         const_pools=pools,
         readers=sorted({pool.scope for pool in pools if not pool.addressable}),

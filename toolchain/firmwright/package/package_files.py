@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from firmwright.artifacts import MARKER, SourceTree
+from firmwright.artifacts import MARKER, SourceTree, read_gcc_flags
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.source_paths import BUILD_FLAGS_FILE
 
 _PACKAGED: Final = ("model", "tvm", "backend")
 _NOT_PACKAGED: Final = ("firmware", MARKER)
 """The server's glue, and the record, for which every format has its own name."""
-_GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
-"""The line of a generated file's first comment with the flags that make it faster."""
 _FOREIGN_GCC_FLAGS: Final = ("-w",)
 """As in the project's build: a backend's C is not ours to keep free of warnings."""
 
@@ -52,6 +50,11 @@ class PackageFile:
     def is_object(self) -> bool:
         """Whether a compiler made the file, which is only to be linked."""
         return self.name.endswith((".o", ".a"))
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether this is not a file of a backend."""
+        return not self.path.startswith("backend/")
 
     @property
     def make_flags(self) -> str:
@@ -127,14 +130,10 @@ def _own_file(
     path: str, name: str, data: str | bytes, *, is_public: bool
 ) -> PackageFile:
     """Return a generated file, with the flags for GCC that its first comment names."""
-    gcc_flags: list[str] = []
+    gcc_flags: tuple[str, ...] = ()
     if name.endswith(".c") and isinstance(data, str):
-        first_comment, _, _ = data.partition("*/")
-        for line in _GCC_FLAGS.findall(first_comment):
-            gcc_flags += line.split()
-    return PackageFile(
-        path, name, data, gcc_flags=tuple(gcc_flags), is_public=is_public
-    )
+        gcc_flags = read_gcc_flags(data)
+    return PackageFile(path, name, data, gcc_flags=gcc_flags, is_public=is_public)
 
 
 def _backend_file(

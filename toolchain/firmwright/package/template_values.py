@@ -21,8 +21,11 @@ def template_values(exported: ExportInput) -> dict[str, object]:
     sources = [file for file in files if file.is_source]
     compiler = exported.models[0].compiler
     library_flags: dict[str, None] = {}
+    compiler_flags: dict[str, None] = {}
     for file in sources:
         library_flags |= dict.fromkeys(file.flags)
+        if file.is_generated:
+            compiler_flags |= dict.fromkeys(file.gcc_flags)
     pool_names: dict[str, None] = {}
     prints_floats = False
     for model in models:
@@ -45,6 +48,7 @@ def template_values(exported: ExportInput) -> dict[str, object]:
         "objects": [file for file in files if file.is_object],
         "needs_math": any("#include <math.h>" in file.text for file in sources),
         "library_flags": list(library_flags),
+        "gcc_flags": list(compiler_flags),
         "headers": [file for file in files if file.is_header],
         "prints_floats": prints_floats,
         "pool_names": list(pool_names),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from firmwright.artifacts import SourceTree
+from firmwright.artifacts import SourceTree, read_gcc_flags
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.json_input import JsonObject
 from firmwright.base.recursion import call_with_stack, raise_recursion_limit
@@ -311,9 +311,7 @@ def emit_compilation(program: LoweredProgram, source: bytes | None) -> Compilati
         board.name,
         model_id=model_id(tree),
         tool_version=VERSION,
-        compiler=CompilerSummary(
-            build_flags.gnu_tool(board, "gcc"), tuple(build_flags.tuning_flags(board))
-        ),
+        compiler=_compiler_summary(board, tree),
         options=serialize_options(resolved),
     )
     return Compilation(
@@ -327,6 +325,15 @@ def emit_compilation(program: LoweredProgram, source: bytes | None) -> Compilati
         summary=summary,
         source=source,
     )
+
+
+def _compiler_summary(board: Board, tree: SourceTree) -> CompilerSummary:
+    """Return the compiler and all flags with which a build compiles the model's C."""
+    flags = list(build_flags.tuning_flags(board))
+    for path, text in tree.files.items():
+        if path.startswith("model/") and path.endswith(".c") and isinstance(text, str):
+            flags += read_gcc_flags(text)
+    return CompilerSummary(build_flags.gnu_tool(board, "gcc"), tuple(flags))
 
 
 def _metadata_file(
