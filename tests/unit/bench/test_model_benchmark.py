@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
+from firmwright.bench import model_benchmark
 from firmwright.bench.model_benchmark import (
     BenchmarkRow,
     PeerResult,
@@ -12,6 +13,7 @@ from firmwright.bench.model_benchmark import (
     measure_models,
 )
 from firmwright.bench.peer_figures import read_peers
+from firmwright.cli.main import main
 
 
 def test_models_are_found_in_a_folder_or_bundled(tmp_path: Path, digits_path: Path):
@@ -50,6 +52,23 @@ def test_row_of_a_model_that_does_not_fit_has_the_problem(model_path):
     )
     assert row.count is None
     assert "does not fit" in row.problem
+
+
+def test_a_mode_that_a_model_does_not_have_leaves_the_other_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
+        if mode == "ram+rows":
+            raise UsageError("the input has one row.", hint="omit it.")
+        return BenchmarkRow(path.name, board, core, mode, "instructions", 1234)
+
+    monkeypatch.setattr(model_benchmark, "_row", measure)
+    code = main(["bench", "--boards", "mps2-an386", "--modes", "ram,ram+rows"])
+    shown = capsys.readouterr()
+    assert code == 1
+    assert "1,234" in shown.out
+    assert "[1] digits on mps2-an386, ram+rows: the input has one row." in shown.out
+    assert "1 of 2 rows could not be measured" in shown.err
 
 
 @pytest.mark.host_c

@@ -169,6 +169,12 @@ class MismatchError(FirmwrightError):
     code = "mismatch"
 
 
+class IncompleteError(FirmwrightError):
+    """Some parts of the work failed; the results of the others are complete."""
+
+    code = "incomplete"
+
+
 class ToolMissingError(FirmwrightError):
     """A required compiler, emulator or package that is not installed."""
 

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from firmwright.artifacts import Image
-from firmwright.base.errors import DoesNotFitError, UnsupportedError
+from firmwright.base.errors import FirmwrightError, InternalError
 from firmwright.base.resources import digits_dir
 from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
@@ -82,6 +82,8 @@ def measure_models(
     modes: Sequence[str] = (BALANCED,),
     executor: Executor = _HERE,
 ) -> tuple[BenchmarkRow, ...]:
+    for board in boards:
+        load_board(board)  # an unknown name is an error before the first measurement
     is_local = not isinstance(executor, DaskExecutor)
     calls: list[Callable[[], BenchmarkRow]] = []
     for path, board, mode in product(models, boards, modes):
@@ -97,12 +99,19 @@ def measure_models(
 def measure_model(
     path: Path, board: str, mode: str, content: bytes | None = None
 ) -> BenchmarkRow:
-    """Measure one model; the row has no figures of other systems."""
+    """Measure one model; the row has no figures of other systems.
+
+    An error of this combination is the row's problem, since the other rows are worth
+    keeping.
+    """
     core = load_board(board).core
     try:
         with provide_file(path, content) as local:
             return _row(local, board, core, mode)
-    except (DoesNotFitError, UnsupportedError) as error:
+    except InternalError:
+        raise
+    except FirmwrightError as error:
+        log.info("%s on %s cannot be measured: %s", path.name, board, error)
         return BenchmarkRow(path.name, board, core, mode, problem=str(error))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import IncompleteError, UsageError
 from firmwright.bench import prediction_accuracy
 from firmwright.bench.compile_cost import CompileCost, measure_compile_costs
 from firmwright.bench.model_benchmark import (
@@ -67,7 +67,15 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.write:
         write_file(args.write, format_csv(rows).encode())
     data = {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]}
-    return Outcome(data, format_summary(rows))
+    return Outcome(data, format_summary(rows), _error_of(rows))
+
+
+def _error_of(rows: Sequence[BenchmarkRow]) -> IncompleteError | None:
+    """Return the error after the table if rows of it have no figures."""
+    failed = sum(bool(row.problem) for row in rows)
+    if not failed:
+        return None
+    return IncompleteError(f"{failed} of {len(rows)} rows could not be measured.")
 
 
 def _compile_costs(
@@ -197,6 +205,7 @@ def format_summary(rows: Sequence[BenchmarkRow]) -> str:
     head = ["model", "board", "mode", "count", "unit", "rival's", "ratio"]
     head += ["workspace", "rival's", "flash", "rival's", "stack", "compiled in"]
     cells: list[Sequence[Cell]] = []
+    notes: list[str] = []
     for row in rows:
         model, peer = row.model.removesuffix(".tflite"), row.peer
         peer_count = peer.instructions if row.unit == "instructions" else None
@@ -204,15 +213,15 @@ def format_summary(rows: Sequence[BenchmarkRow]) -> str:
         if row.compile_seconds is not None:
             seconds = f"{row.compile_seconds:.2f} s"
         names = (model, row.board, row.mode)
-        costs = (row.count, row.unit, peer_count, row.ratio)
+        count: Cell = row.count
+        if row.problem:
+            count = f"[{len(notes) + 1}]"
+            notes.append(f"{count} {model} on {row.board}, {row.mode}: {row.problem}")
+        costs = (count, row.unit, peer_count, row.ratio)
         workspace = (row.workspace_bytes, peer.workspace_bytes)
         flash = (row.flash_bytes, peer.flash_bytes)
         sizes = (*workspace, *flash, row.stack_bytes)
         cells.append((*names, *costs, *sizes, seconds))
-    notes: list[str] = []
-    for row in rows:
-        if row.problem:
-            notes.append(f"{row.model} on {row.board}: {row.problem}")
     legend = (
         f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, "
         "arena as workspace); workspace, flash and stack are the model's, in bytes."
