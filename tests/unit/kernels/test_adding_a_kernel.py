@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from firmwright.kernels.assembly import ProgramForms, body_text, macro_definitions
-from firmwright.kernels.evaluation import evaluate
-from firmwright.kernels.execution import run_program
-from firmwright.kernels.portable import portable_text
-from firmwright.kernels.program import Program
+from firmwright.ir.tir.intrinsic import Intrinsic
+from tests.unit.kernels.proof import Claim, failures
 
 PAGE = (
     Path(__file__).resolve().parents[3] / "docs" / "developing" / "adding-a-kernel.md"
@@ -30,38 +29,37 @@ def example() -> dict[str, object]:
     return defined
 
 
-def program_of(example: dict[str, object]) -> Program:
-    make = example["points_2x2"]
-    assert callable(make)
-    program = make(STEPS)
-    assert isinstance(program, Program)
-    return program
-
-
-def test_its_sums_are_those_of_a_matrix_product(example: dict[str, object]) -> None:
-    rng = np.random.default_rng(1)
-    w = rng.integers(-32768, 32768, (STEPS, 2, 2), np.int16)
-    x = rng.integers(-32768, 32768, (STEPS, 2, 2), np.int16)
-    starts = rng.integers(-(1 << 31), 1 << 31, 4)
-    state = run_program(
-        program_of(example),
-        evaluate,
-        {"w": w.view(np.uint32).reshape(-1, 1), "x": x.view(np.uint32).reshape(-1, 1)},
-        {f"c{i}": [np.array([start], np.int32)] for i, start in enumerate(starts)},
-    )
-    sums = np.einsum("sct,spt->cp", w.astype(np.int64), x.astype(np.int64)).ravel()
-    for place, exact in enumerate(starts + sums):
-        (total,) = state.registers[f"c{place}"]
-        assert total == np.int64(exact).astype(np.int32)
+def test_its_sums_are_compared_and_proven(example: dict[str, object]) -> None:
+    """The page's own assertions hold; a claim of other sums does not."""
+    claim, variables = example["claim"], example["variables"]
+    assert isinstance(claim, Claim)
+    assert callable(variables)
+    ((other,),) = variables("s", 1, 1)
+    found = failures(replace(claim, results={**claim.results, "c3": other}))
+    assert list(found) == ["c3"]
 
 
 def test_its_assembly_and_its_c_follow(example: dict[str, object]) -> None:
-    program = program_of(example)
-    forms = ProgramForms(program, None, "Two channels times two pixels.")
-    macros = "\n".join(macro_definitions(forms))
+    make = example["points_intrinsic"]
+    assert callable(make)
+    intrinsic = make(STEPS)
+    assert isinstance(intrinsic, Intrinsic)
+    macros = "\n".join(intrinsic.definitions)
     assert '"smlad %[c3], %[v], %[p], %[c3]\\n\\t"' in macros
-    assert "POINTS_2X2(STEPS_3(POINTS_2X2_STEP));" in body_text(forms)
-    assert "c3 = @smlad(t1, t3, c3);" in portable_text(program)
+    assert "POINTS_2X2(STEPS_3(POINTS_2X2_STEP));" in intrinsic.text["gnu"]
+    assert "c3 = @smlad(t1, t3, c3);" in intrinsic.portable
+    assert (intrinsic.calls, intrinsic.instructions) == (("smlad",), 7 * STEPS)
+
+
+def test_the_meaning_of_its_intrinsic_is_that_of_its_program(
+    example: dict[str, Any],
+) -> None:
+    intrinsic = example["points_intrinsic"](STEPS)
+    words, starts = example["words"], example["starts"].astype(np.int32)
+    packed = words(example["weights"]), words(example["columns"])
+    state = example["state"]
+    for place, total in enumerate(intrinsic.meaning(*packed, *starts)):
+        np.testing.assert_array_equal(total, state.registers[f"c{place}"][0])
 
 
 def test_the_search_of_an_order_finds_a_faster_one(example: dict[str, object]) -> None:

@@ -207,7 +207,11 @@ def test_a_counter_without_a_register_is_in_memory() -> None:
 
 def test_a_program_that_needs_more_registers_is_refused() -> None:
     file = CLANG_THUMB2_FILE.without_last()
-    with pytest.raises(InternalError, match="mla_bytes_2x4 needs more than the 4 reg"):
+    with pytest.raises(
+        InternalError,
+        match=r"mla_bytes_2x4 needs more than the 4 registers left, at step 11, ldrsb; "
+        r"held: w; x; the result of step 9, ldrsb; the result of step 10, ldrsb$",
+    ):
         assign_registers(mla_forms(MLA_2X4).wide, file)
 
 

@@ -107,7 +107,7 @@ def make_timeout_error(
             hint = "a large model on a slow board may need a longer time-out."
         case _:
             what = f"no answer to {command.name.lower()}"
-            why = "the firmware hangs or the line is unreliable"
+            why = "the firmware hangs, the line is unreliable, or an emulator is slow"
             hint = f"{why}: reset the board and try again."
     what = f"{what} within {patience_s:g} s."
     return DeviceTimeoutError(what, where=where, hint=hint)

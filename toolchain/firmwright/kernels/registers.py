@@ -131,9 +131,10 @@ def _scan(
                 names = tuple(sorted(names, key=lambda name: turns.get(name, 0)))
             free = _free(result, names, taken)
             if not free:
+                held = _held(events, [x for x in assigned if last_use[x] > place])
                 raise InternalError(
                     f"{program.name} needs more than the {len(names)} registers left, "
-                    f"at step {place}, {event.text}"
+                    f"at step {place}, {event.text}{held}"
                 )
             assigned[result] = free
             turns |= dict.fromkeys(free, place)
@@ -144,6 +145,16 @@ def _scan(
             if last_use[result] == place and result in assigned:
                 taken -= {*assigned[result]}
     return assigned
+
+
+def _held(events: Sequence[_Event], holders: Sequence[Holder]) -> str:
+    """Return which values registers hold, by name or by the step that made them."""
+    steps = [(f"{n}, {event.text}", event) for n, event in enumerate(events)]
+    texts: list[str] = []
+    for holder in holders:
+        made = next(text for text, event in steps if holder in event.results)
+        texts.append(holder.name or f"the result of step {made}")
+    return f"; held: {'; '.join(texts)}" if texts else ""
 
 
 def _free(holder: Holder, names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
