@@ -19,10 +19,8 @@ from firmwright.kernels.program import Address, Loop, Program, Step, VirtualRegi
 from firmwright.kernels.program_builder import ProgramBuilder
 from firmwright.kernels.register_files import (
     CLANG_THUMB2_FILE,
-    RV32_FILE,
     THUMB1_FILE,
     THUMB2_FILE,
-    XTENSA_FILE,
     RegisterFile,
 )
 from firmwright.kernels.registers import Holder, assign_registers
@@ -36,16 +34,12 @@ from firmwright.kernels.scalar.gemm import (
 )
 from firmwright.schedules.scalar import thumb1_conv2d_fully_connected
 from firmwright.schedules.scalar.microkernels import (
-    MLA_FAMILY,
-    RV32_PACKED_FAMILY,
-    RV32M_FAMILY,
-    XTENSA_FAMILY,
+    FAMILIES,
     MicrokernelFamily,
     make_microkernel,
 )
 
 STEPS, PIXEL, CASES = 6, 11, 16
-FAMILIES = [MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY]
 
 
 def drawn(rng: np.random.Generator, count: int, kind: type[np.generic]) -> Array:
@@ -116,17 +110,13 @@ def scaled() -> Program:
 
 
 def every_program() -> Iterator[tuple[Program, RegisterFile]]:
-    for _, program in programs(MLA_FAMILY):
-        yield program, THUMB2_FILE
-    for layout, rows, pixels in MLA_FAMILY.shapes:
-        narrow = mla_forms(ScalarMicrokernel(layout, rows, pixels, 2)).narrow
-        assert narrow is not None
-        yield narrow, CLANG_THUMB2_FILE
-    for family in (RV32M_FAMILY, RV32_PACKED_FAMILY):
-        for _, program in programs(family):
-            yield program, RV32_FILE
-    for _, program in programs(XTENSA_FAMILY):
-        yield program, XTENSA_FILE
+    for family in FAMILIES:
+        for layout, rows, pixels in family.shapes:
+            forms = family.forms(ScalarMicrokernel(layout, rows, pixels, 2))
+            yield forms.wide, forms.file
+            if forms.narrow is not None:
+                yield forms.narrow, forms.file
+                yield forms.narrow, CLANG_THUMB2_FILE
     yield thumb1_forms(1).wide, THUMB1_FILE
     yield scaled(), THUMB2_FILE
 

@@ -16,17 +16,10 @@ from firmwright.kernels.scalar.gemm import (
     is_contiguous,
     thumb1_forms,
 )
-from firmwright.schedules.scalar.microkernels import (
-    MLA_FAMILY,
-    RV32_PACKED_FAMILY,
-    RV32M_FAMILY,
-    XTENSA_FAMILY,
-    MicrokernelFamily,
-)
+from firmwright.schedules.scalar.microkernels import FAMILIES, MicrokernelFamily
 from tests.unit.kernels.proof import Claim, converted, failures
 from tests.unit.kernels.test_scalar_gemm import programs
 
-FAMILIES = [MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY]
 STEPS, PIXEL = 2, 5
 
 

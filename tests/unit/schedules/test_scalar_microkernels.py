@@ -33,7 +33,6 @@ from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     RV32_PACKED_FAMILY,
     RV32M_FAMILY,
-    XTENSA_FAMILY,
 )
 from tests.unit.kernels.cores import LX106, SPIKE, Machine
 from tests.unit.kernels.images import build_image, run_image
@@ -44,10 +43,7 @@ THUMB1_BLOCKS = {
     for item in thumb1_conv2d_fully_connected.INTRINSICS
     if item.name.startswith("thumb1")
 }
-FAMILIES = {
-    item.name: item
-    for item in (MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY)
-}
+FAMILIES = {item.name: item for item in microkernels.FAMILIES}
 SIGNED = ("mla_bytes_2x4_1", "mla_tiles_2x4_1")
 UNSIGNED = ("xtensa_unsigned_4x1_1",)
 WORDS = ("rvp_words_4x1_1",)

@@ -28,13 +28,7 @@ from firmwright.schedules.scalar.gemm_tiles import (
     multiply_windows,
     stored_offset,
 )
-from firmwright.schedules.scalar.microkernels import (
-    MLA_FAMILY,
-    RV32_PACKED_FAMILY,
-    RV32M_FAMILY,
-    XTENSA_FAMILY,
-    MicrokernelFamily,
-)
+from firmwright.schedules.scalar.microkernels import FAMILIES, MicrokernelFamily
 
 # A pointwise convolution multiplies directly from its input. Others first pack the
 # windows of a block of pixels as columns, with the zero point outside the input, so
@@ -217,7 +211,6 @@ def _multiply_in_blocks(
     multiply_windows(b, op, plan_gemm(b, tile, rows, starts, make_end))
 
 
-_FAMILIES = (MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY)
 SCHEDULES = (
     Schedule(
         "scalar.conv2d.blocks",
@@ -240,7 +233,7 @@ SCHEDULES = (
             space=partial(_block_space, family=family),
             takes_weight_zero_point=True,
         )
-        for family in _FAMILIES
+        for family in FAMILIES
     ),
     Schedule(
         "scalar.fully_connected.groups",
@@ -262,6 +255,6 @@ SCHEDULES = (
             disable_scheduling=True,
             takes_weight_zero_point=True,
         )
-        for family in _FAMILIES
+        for family in FAMILIES
     ),
 )

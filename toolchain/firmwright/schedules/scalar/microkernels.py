@@ -233,13 +233,14 @@ XTENSA_FAMILY = MicrokernelFamily(
     has_high_product=False,
 )
 
+FAMILIES = (MLA_FAMILY, RV32M_FAMILY, RV32_PACKED_FAMILY, XTENSA_FAMILY)
+
 INTRINSICS = (
     instruction_intrinsic(thumb2.mla),
     instruction_intrinsic(xtensa.mul16s),
 )
 INTRINSIC_MAKERS = {
-    **microkernel_makers(MLA_FAMILY),
-    **microkernel_makers(RV32M_FAMILY),
-    **microkernel_makers(RV32_PACKED_FAMILY),
-    **microkernel_makers(XTENSA_FAMILY),
+    name: maker
+    for family in FAMILIES
+    for name, maker in microkernel_makers(family).items()
 }
