@@ -48,20 +48,26 @@ def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> by
     return bytes(model.SerializeToString())
 
 
-def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes:
-    """Build trees of random shapes and modes, some with missing values as true."""
+def random_forest(
+    seed: int, outputs: int, on_grid: bool, trees: int = 6, **attrs: Any
+) -> bytes:
+    """Build trees of random shapes and modes, some with missing values as true.
+
+    With `one_output` in the attributes, each leaf has a value for the output of its
+    tree, as in boosting.
+    """
+    has_one_output = attrs.pop("one_output", False)
     rng = np.random.Generator(np.random.PCG64(seed))
     nodes: list[tuple[Any, ...]] = []
     weights: list[tuple[int, int, int, float]] = []
-    for tree in range(6):
+    for tree in range(trees):
         branches, waiting, number = int(rng.integers(0, 9)) if tree else 5, [0], 1
         while waiting:
             node = waiting.pop(0)
             if branches == 0:
                 nodes.append((tree, node, "LEAF", 0, 0.0, 0, 0, 0))
-                weights += [
-                    (tree, node, k, float(rng.normal())) for k in range(outputs)
-                ]
+                used = [tree % outputs] if has_one_output else range(outputs)
+                weights += [(tree, node, k, float(rng.normal())) for k in used]
                 continue
             branches -= 1
             value = (
@@ -130,6 +136,10 @@ FORESTS = {
     "classes": lambda: random_forest(
         6, 3, False, classlabels_int64s=[4, 0, 7], post_transform="SOFTMAX"
     ),
+    "boosting": lambda: random_forest(
+        8, 3, False, trees=9, classlabels_int64s=[0, 1, 2], one_output=True
+    ),
+    "single_tree": lambda: random_forest(9, 3, False, trees=1),
     "one_score_of_two_classes": lambda: random_forest(
         7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
     ),
@@ -171,7 +181,7 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
     for rule in SCHEDULES:
         if rule.configs(described):
             builds.append(partial(_build, rule))
-    assert len(builds) == (4 if name in ON_GRIDS else 2)
+    assert len(builds) == (5 if name in ON_GRIDS else 3)
     for build in builds:
         kernel = Kernel("k", described)
         build(described, kernel)
@@ -184,7 +194,8 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    ("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")]
+    ("name", "goal"),
+    [("boosting", "speed"), ("on_a_grid", "size"), ("single_tree", "speed")],
 )
 def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
     module, x = optimized(imported(FORESTS[name]())), rows_of(2)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import Array
+from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.ir.graph import OpCall
 
 _GROUPS_MAX = 16
@@ -79,19 +80,53 @@ class EnsembleSums:
     """The sums of an ensemble as integers, `starts` plus the leaves of every group.
 
     If the outputs of every leaf have the same sum, there is no sum for the last output,
-    which is `total` less the others.
+    which is `total` less the others. The leaves of a single tree are the results
+    themselves, as the bits of floats: its sums start at 0 and `holds_floats` is set.
     """
 
     groups: tuple[TreeGroup, ...]
     starts: tuple[int, ...]
     total: int | None
+    holds_floats: bool = False
 
 
-def plan_sums(forest: Forest, bases: Sequence[int]) -> EnsembleSums:
-    """Group the trees by outputs: a boosted tree often has one of many.
+def plan_sums(call: OpCall) -> EnsembleSums:
+    """Group the trees of a call by outputs: a boosted tree often has one of many.
 
     Trees without branches are part of what the sums start with.
     """
+    forest, attrs = forest_from_call(call), call.attributes(TreeEnsembleAttrs)
+    (trees,) = np.nonzero(forest.sizes)
+    if len(trees) == 1:
+        return _plan_single_tree(forest, attrs, int(trees[0]))
+    return _plan_integer_sums(forest, attrs.bases)
+
+
+def scale_sums(sums: Array, exponent: int) -> Array:
+    """Return the outputs as float32 for sums in units of 2^-exponent."""
+    unit = np.float32(2.0**-exponent)
+    return np.asarray(sums.astype(np.float32) * unit, np.float32)
+
+
+def _plan_single_tree(
+    forest: Forest, attrs: TreeEnsembleAttrs, tree: int
+) -> EnsembleSums:
+    starts = np.array(attrs.bases, np.int64)
+    for lone in range(len(forest.sizes)):
+        if lone != tree:
+            starts += forest.leaves[_first_leaves(forest)[lone]]
+    sums = forest.leaves.astype(np.int64) + starts
+    bits = scale_sums(sums, attrs.exponent).view(np.int32)
+    outputs = tuple(range(bits.shape[1]))
+    group = _group(forest, bits, outputs, [tree])
+    return EnsembleSums((group,), (0,) * len(outputs), None, holds_floats=True)
+
+
+def _first_leaves(forest: Forest) -> Array:
+    return np.asarray(np.cumsum(forest.sizes + 1) - forest.sizes - 1)
+
+
+def _plan_integer_sums(forest: Forest, bases: Sequence[int]) -> EnsembleSums:
     values = forest.leaves.astype(np.int64)
     sums = values.sum(axis=1)
     total: int | None = None
@@ -100,10 +135,9 @@ def plan_sums(forest: Forest, bases: Sequence[int]) -> EnsembleSums:
         values = values[:, :-1]
     outputs = values.shape[1]
     starts = np.array(bases[:outputs], np.int64)
-    first_leaves = np.cumsum(forest.sizes + 1) - forest.sizes - 1
     trees: dict[tuple[int, ...], list[int]] = {}
     for tree, (first, size) in enumerate(
-        zip(first_leaves.tolist(), forest.sizes.tolist(), strict=True)
+        zip(_first_leaves(forest).tolist(), forest.sizes.tolist(), strict=True)
     ):
         own = values[first : first + size + 1]
         if size == 0:

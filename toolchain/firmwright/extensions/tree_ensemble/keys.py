@@ -117,6 +117,20 @@ class GridPositions:
 FeatureKeys: TypeAlias = OrderedBits | GridPositions
 
 
+@dataclass(frozen=True, slots=True)
+class FloatValues:
+    """No keys: branches compare the features themselves, in the FPU."""
+
+    features: Features
+
+    def thresholds(self, forest: Forest) -> Array:
+        return forest.thresholds
+
+
+Comparands: TypeAlias = FeatureKeys | FloatValues
+"""What the branches of trees as code compare."""
+
+
 def grid_positions(forest: Forest) -> GridPositions | None:
     """Return the keys on grids, or None if a column has no grid."""
     grids = []

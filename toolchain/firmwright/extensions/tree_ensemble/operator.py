@@ -24,6 +24,7 @@ from firmwright.extensions.tree_ensemble.forest import (
     Forest,
     forest_from_call,
     plan_sums,
+    scale_sums,
 )
 from firmwright.extensions.tree_ensemble.keys import (
     FeatureKeys,
@@ -67,8 +68,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         leaves = forest.leaves[_leaf_of_each_tree(forest, row)]
         totals.append(leaves.sum(axis=0, dtype=np.int64))
     sums = np.array(totals) + np.array(attrs.bases, np.int64)
-    unit = np.float32(2.0**-attrs.exponent)
-    return ((sums.astype(np.float32) * unit).astype(np.float32),)
+    return (scale_sums(sums, attrs.exponent),)
 
 
 def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
@@ -98,7 +98,7 @@ def lower(call: OpCall, b: Kernel) -> None:
 def lower_as_table(call: OpCall, b: Kernel, kind: FeatureKeys) -> None:
     """Emit walks of tables of branches, with keys of this kind."""
     forest = forest_from_call(call)
-    plan = plan_sums(forest, call.attributes(TreeEnsembleAttrs).bases)
+    plan = plan_sums(call)
     keys = b.allocate("keys", INT32, (len(forest.features),))
     totals = b.allocate("sums", INT32, (len(plan.starts),))
     with b.for_("row", call.input(0).shape[0]) as row:
@@ -114,6 +114,12 @@ def store_sums(
     call: OpCall, b: Kernel, plan: EnsembleSums, sums: tir.Buffer, row: ArithExpr
 ) -> None:
     """Store the outputs of a row; the last may be a constant total less the others."""
+    if plan.holds_floats:
+        shape = b.y.shape
+        bits = b.view("bits", b.y, 0, shape, dtype=INT32, access="w", alignment=4)
+        for k in range(len(plan.starts)):
+            b.store(bits, [row, k], b.load(sums, [k]))
+        return
     unit = 2.0 ** -call.attributes(TreeEnsembleAttrs).exponent
     outputs = len(plan.starts)
     for k in range(outputs):
