@@ -20,7 +20,6 @@ from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.cortex_m_dsp.sliding_window import InputLine, SlidingWindow
 from firmwright.schedules.depthwise import (
     OutputRow,
     channel_loop,
@@ -33,6 +32,7 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.sliding_window import InputLine, SlidingWindow
 from firmwright.schedules.window_bounds import ValidTapRun, WindowAxis, window_axes
 
 # One channel at a time, directly on NHWC data. The window slides along one axis: each

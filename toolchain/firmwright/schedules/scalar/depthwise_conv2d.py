@@ -40,15 +40,23 @@ from firmwright.schedules.scalar.layer_plan import (
 from firmwright.schedules.skip_constant_channels import (
     order_all_channels,
 )
-from firmwright.schedules.window_bounds import split_by_valid_taps, window_axes
+from firmwright.schedules.sliding_window import SlidingWindow
+from firmwright.schedules.window_bounds import (
+    WindowAxis,
+    split_by_valid_taps,
+    window_axes,
+)
 
 # Output rows (and columns) with equal valid taps form a class with its own unrolled
 # taps; taps outside the input contribute the zero point, which is added to the bias
 # once per row. With a horizontal stride of 1, each input column is visited once: it
-# completes one output and contributes to the following ones. Constant channels are
-# skipped if there are many.
+# completes one output and contributes to the following ones. On Armv6-M, where sums
+# that rotate are moved in eight registers, the code of a short row is straight, without
+# the taps outside the input. Constant channels are skipped if there are many.
 
 _MAX_UNROLLED_TAPS = 120
+_SHORT_ROW = 6
+"""Maximum outputs of a row whose code is straight."""
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -79,7 +87,12 @@ class _ScalarChannel:
 
 
 def _build(
-    op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = False
+    op: OpCall,
+    config: ScheduleConfig,
+    b: Kernel,
+    *,
+    in_32_bits: bool = False,
+    has_short_rows: bool = False,
 ) -> None:
     kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
@@ -100,7 +113,7 @@ def _build(
     contract = _contract(window, layer.dtype, kind)
     packed = contract.layout.pack(flat[chosen] * layer.factors[:, None])
     table = b.constant("weights", packed.reshape(len(chosen), -1), kind)
-    rows, _ = window_axes(op)
+    rows, columns = window_axes(op)
     with channel_loop(b, order) as (index, c):
         finish = layer.bind_group(b)(index, 0)
         weights = load_window(b, table, index, window.size, layer.sum_dtype)
@@ -111,7 +124,10 @@ def _build(
             outside = product(rows.missing(row.taps), range(window.size[1]))
             begin = b.let("start", channel.plus_outside(start, outside))
             out = _ScalarOutputRow(channel, row.taps, x, y, begin)
-            if contract.inputs is WindowInputs.ROTATING:
+            is_short = has_short_rows and len(columns.outputs) <= _SHORT_ROW
+            if contract.inputs is WindowInputs.ROTATING and is_short:
+                _emit_short_row(b, out, columns)
+            elif contract.inputs is WindowInputs.ROTATING:
                 _emit_sliding_window(b, out, y.shape[0])
             else:
                 _emit_fixed_window(b, out, y.shape[0])
@@ -162,6 +178,27 @@ def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None
                     x = row.load(b, ky, left + kx * window.dilation[1])
                     total = total + x * channel.weights[ky][kx]
             row.finish(b, ox, total)
+
+
+def _emit_short_row(b: Kernel, row: _ScalarOutputRow, columns: WindowAxis) -> None:
+    """Emit one input column after another, each for all outputs that use it."""
+    channel = row.channel
+    sums: dict[int, ArithExpr] = {}
+    for run in columns.runs():
+        missing = columns.missing(run.taps)
+        outside = [(ky, kx) for ky in row.rows for kx in missing]
+        begin = row.start
+        if missing and channel.layer.zero_point:
+            begin = b.let("begin", channel.plus_outside(begin, outside))
+        sums |= dict.fromkeys(run.outputs, begin)
+    for line in SlidingWindow(columns).lines:
+        values = [(ky, b.let("x", row.load(b, ky, line.index))) for ky in row.rows]
+        for output, kx in line.uses:
+            for ky, value in values:
+                sums[output] = sums[output] + channel.weights[ky][kx] * value
+            sums[output] = b.let("sum", sums[output])
+        for output in line.ends:
+            row.finish(b, output, sums.pop(output))
 
 
 def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
@@ -236,7 +273,7 @@ SCHEDULES = (
             "depthwise_conv2d",
             frozenset({feature}),
             lambda op: _configs(op) if op.input(0).dtype == INT8 else (),
-            partial(_build, in_32_bits=True),
+            partial(_build, in_32_bits=True, has_short_rows=feature == "thumb1"),
             takes_weight_zero_point=True,
         )
         for feature in ("thumb1", "xtensa")
