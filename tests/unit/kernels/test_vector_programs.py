@@ -39,7 +39,9 @@ from firmwright.schedules.helium_floats import pool2d as float_pools
 from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
+from firmwright.schedules.rvv import lstm_units as riscv_units
 from firmwright.schedules.rvv import pool2d as riscv_pool2d
+from firmwright.schedules.rvv import sigmoid16 as riscv_sigmoid16
 
 CASES = 32
 WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
@@ -215,6 +217,38 @@ def test_gate_functions_of_all_halves(function: sigmoid16.GateFunction) -> None:
     expected = fixed_point.sigmoid16(halves, function.integer_bits, function.is_tanh)
     np.testing.assert_array_equal(np.array(state.memory["y"]).reshape(-1), expected)
     check_helium(function.loop, function.name, {})
+
+
+@pytest.mark.parametrize(
+    "function", riscv_sigmoid16.FUNCTIONS, ids=lambda each: each.name
+)
+def test_gate_functions_of_riscv_vectors(
+    function: riscv_sigmoid16.RiscvGateFunction,
+) -> None:
+    lanes, used = riscv_sigmoid16.LANES, [np.full(1 << 11, riscv_sigmoid16.LANES)]
+    halves = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    memory = {"x": halves.reshape(lanes, -1), "y": np.zeros((lanes, 1 << 11), np.int16)}
+    program = riscv_program(function.loop, lanes).chosen({})
+    state = run_program(program, evaluate, memory, {"vl": used}, {"at": 0})
+    bits, is_tanh = function.function.integer_bits, function.function.is_tanh
+    expected = fixed_point.sigmoid16(halves, bits, is_tanh)
+    np.testing.assert_array_equal(np.array(state.memory["y"]).reshape(-1), expected)
+
+
+def test_units_of_riscv_vectors() -> None:
+    limits = {"low": -1000, "high": 1000}
+    for shift in (-18, -20):
+        numbers = {"shift": shift, **limits}
+        loop, lanes = riscv_units.CELL_LOOP, riscv_units.LANES
+        check_riscv(loop, riscv_units.CELL_KERNEL, numbers, lanes)
+    scale = {"multiplier": (1 << 31) - 1, "shift": -23, "zero_point": -5}
+    loop = riscv_units.HIDDEN_LOOP
+    check_riscv(loop, riscv_units.HIDDEN_KERNEL, scale, riscv_units.LANES)
+    for shift in (-7, 0, 1):
+        numbers = {"input_multiplier": 1 << 30, "input_shift": shift - 12}
+        numbers |= {"hidden_multiplier": (1 << 31) - 1, "hidden_shift": shift - 8}
+        loop = riscv_units.GATE_LOOP
+        check_riscv(loop, riscv_units.GATE_KERNEL, numbers, 32)
 
 
 @pytest.mark.parametrize("twice", [False, True])

@@ -14,7 +14,7 @@ from textwrap import indent
 from firmwright.base.errors import InternalError
 from firmwright.kernels.isa.c_numbers import C_NUMBERS
 from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
-from firmwright.kernels.isa.rvv import RVV, register_group
+from firmwright.kernels.isa.rvv_groups import RVV, register_group
 from firmwright.kernels.program import Address, Argument, Lane, Step, VirtualRegister
 from firmwright.kernels.vector_program import (
     VectorNode,

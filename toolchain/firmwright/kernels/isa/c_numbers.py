@@ -8,7 +8,13 @@ import operator
 from typing import Annotated
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT32
-from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    logical_and,
+    logical_not,
+    maximum,
+    select,
+)
 from firmwright.kernels.isa.instruction import (
     Immediate,
     InstructionSet,
@@ -68,6 +74,12 @@ def word(a: Int) -> Word:
 def right_shift(a: Int) -> Word:
     """Return the amount of a shift to the right, for one that is at most 0."""
     return (0 - a).cast(UINT32)
+
+
+@C_NUMBERS.instruction("", c="(size_t)({a} > 0 ? {a} : 0)")
+def left_shift(a: Int) -> Word:
+    """Return the amount of a shift to the left, 0 for one to the right."""
+    return maximum(a, 0).cast(UINT32)
 
 
 @C_NUMBERS.instruction("", c="{a} != {b}")

@@ -10,37 +10,41 @@ results from there on are unspecified, and elements of memory are not accessed.
 Semantics: RISC-V "V" vector extension 1.0 and the C intrinsics of it.
 """
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 from firmwright.base.dtypes import (
     INT8,
     INT16,
     INT32,
-    INT64,
     UINT16,
     UINT32,
-    UINT64,
     DType,
 )
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, maximum, minimum
+from firmwright.ir.tir.builder import maximum, minimum
 from firmwright.kernels.isa.instruction import (
     Immediate,
     Instr,
-    InstructionSet,
     Int,
     Lanes,
-    Memory,
-    RegisterClass,
-    RegisterPlace,
-    Semantics,
     Word,
-    signature,
 )
-from firmwright.kernels.isa.lanes import constant, high_product, shift_right
-from firmwright.kernels.isa.operations import lanewise
+from firmwright.kernels.isa.lanes import constant, high_product
+from firmwright.kernels.isa.rvv_functions import add_functions
+from firmwright.kernels.isa.rvv_groups import (
+    DOWN,
+    ROUNDED_TEXT,
+    RVV,
+    Vectors,
+    add_product,
+    as_half,
+    as_int,
+    halved_sum,
+    lane_shift_left,
+    lane_shift_right,
+    narrowed,
+    register_group,
+    rounded_lane,
+)
 from firmwright.kernels.isa.vectors import (
     active,
     add,
@@ -52,21 +56,11 @@ from firmwright.kernels.isa.vectors import (
     products,
     repeat,
     rounding_doubling_high_product,
-    rounding_shift_right,
-    saturate_cast,
     saturating_add,
     subtract,
 )
 
-RVV = InstructionSet("rvv", frozenset({"rvv"}), is_arm=False)
-
-_GROUPS = {64: "mf2", 128: "m1", 256: "m2", 512: "m4", 1024: "m8"}
-"""Names of groups of registers of 128 bits, by the bits of all."""
-
-
-def register_group(dtype: DType, lanes: int) -> str:
-    """Return how the names of intrinsics call a group of registers, such as i32m8."""
-    return f"{dtype.short}{_GROUPS[lanes * dtype.bits]}"
+__all__ = ["RVV", "register_group", "reinterpret", "riscv_row"]
 
 
 def riscv_row(lanes: int, dtype: DType, name: str) -> Instr:
@@ -78,112 +72,6 @@ def reinterpret(lanes: int, source: DType, target: DType) -> Instr:
     """Return the row that makes lanes of another type of the same bits."""
     groups = (register_group(dtype, lanes) for dtype in (source, target))
     return RVV.rows[f"vreinterpret_v_{'_'.join(groups)}"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Vectors:
-    """Groups of registers of some lanes."""
-
-    lanes: int
-
-    def group(self, dtype: DType) -> str:
-        return register_group(dtype, self.lanes)
-
-    def of(self, dtype: DType) -> RegisterPlace:
-        return RegisterPlace(RegisterClass.VECTOR, dtype, self.lanes)
-
-    def memory(self, dtype: DType) -> Memory:
-        return Memory(dtype, self.lanes, range(1))
-
-    def row(
-        self, name: str, dtype: DType, operands: str
-    ) -> Callable[[Semantics], Instr]:
-        """Add an intrinsic whose name ends with the group of `dtype`."""
-        full = f"{name}_{self.group(dtype)}"
-        return RVV.instruction("", full, c=f"__riscv_{full}({operands})")
-
-    def lane_row(
-        self,
-        name: str,
-        function: Callable[..., ArithExpr],
-        result: DType,
-        *types: object,
-        text: str = "{a}, {b}",
-    ) -> None:
-        """Add an intrinsic that computes `function` of each lane, of any length.
-
-        `types` are those of the operands, in the order of `text`: the type of lanes, or
-        of a number that counts for each lane.
-        """
-        lanes = lanewise(function)
-
-        def compute(
-            *operands: Lanes | ArithExpr,
-        ) -> ArithExpr | tuple[object, ...]:
-            *others, _ = operands
-            return lanes(*others)
-
-        names = re.findall(r"{(\w)}", text)
-        places = (self.of(item) if isinstance(item, DType) else item for item in types)
-        operands = dict(zip(names, places, strict=True))
-        full = f"{name}_{self.group(result)}"
-        places_of_row = signature(self.of(result), **operands, vl=Word)
-        c = f"__riscv_{full}({text}, {{vl}})"
-        RVV.row("", places_of_row, compute, full, c)
-
-
-_ROUNDED, _DOWN = "__RISCV_VXRM_RNU", "__RISCV_VXRM_RDN"
-"""Rounds to nearest, halves up; rounds down."""
-_ROUNDED_TEXT = f"{{a}}, {{b}}, {_ROUNDED}"
-
-
-def _shift_amount(amount: ArithExpr, bits: int) -> ArithExpr:
-    """Return the low bits of a shift amount, those that count for values of `bits`."""
-    return amount.cast(UINT32) & constant(bits - 1, UINT32)
-
-
-def _shift_right(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
-    low = _shift_amount(amount, value.expr.dtype.bits).cast(value.expr.dtype)
-    return binary_expr("shr", value, low)
-
-
-def _shift_left(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
-    low = _shift_amount(amount, value.expr.dtype.bits)
-    return binary_expr("shl", value.cast(UINT32), low).cast(value.expr.dtype)
-
-
-def _rounded(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
-    low = _shift_amount(amount, value.expr.dtype.bits).cast(INT64)
-    return rounding_shift_right(value.cast(INT64), low)
-
-
-def _rounded_to_int(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
-    """Return value / 2^amount to nearest, halves up."""
-    return _rounded(value, amount).cast(INT32)
-
-
-def _as_half(value: ArithExpr) -> ArithExpr:
-    return value.cast(INT16)
-
-
-def _as_int(value: ArithExpr) -> ArithExpr:
-    return value.cast(INT32)
-
-
-def _add_product(total: ArithExpr, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Return total + a * b modulo 2^32."""
-    return add(total, a.cast(INT32) * b.cast(INT32))
-
-
-def _halved_sum(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    """Return (a + b) / 2 of uint32, rounded down; the sum has 33 bits."""
-    return shift_right(a.cast(UINT64) + b.cast(UINT64), 1).cast(UINT32)
-
-
-def _narrowed(value: ArithExpr, amount: ArithExpr) -> ArithExpr:
-    """Return value / 2^amount in half the width: to nearest, halves up, saturated."""
-    narrow = INT16 if value.expr.dtype == INT32 else INT8
-    return saturate_cast(_rounded(value, amount), narrow)
 
 
 # ---- lengths -------------------------------------------------------------------------
@@ -206,7 +94,7 @@ def _length(name: str, lanes: int) -> None:
 # ---- loads and stores ----------------------------------------------------------------
 
 
-def _load(v: _Vectors, dtype: DType) -> None:
+def _load(v: Vectors, dtype: DType) -> None:
     @v.row(f"vle{dtype.bits}_v", dtype, "{address}, {vl}")
     def load(
         address: Annotated[Lanes, v.memory(dtype)], vl: Word
@@ -215,7 +103,7 @@ def _load(v: _Vectors, dtype: DType) -> None:
         return address
 
 
-def _store(v: _Vectors, dtype: DType) -> None:
+def _store(v: Vectors, dtype: DType) -> None:
     @v.row(f"vse{dtype.bits}_v", dtype, "{address}, {a}, {vl}")
     def store(
         a: Annotated[Lanes, v.of(dtype)],
@@ -229,10 +117,10 @@ def _store(v: _Vectors, dtype: DType) -> None:
 # ---- words: sums with their requantization -------------------------------------------
 
 
-def _scale(v: _Vectors) -> None:
+def _scale(v: Vectors) -> None:
     """Add the steps of every micro-kernel with its sums, in words."""
     v.lane_row("vadd_vv", add, INT32, INT32, INT32)
-    v.lane_row("vsra_vx", _shift_right, INT32, INT32, Word)
+    v.lane_row("vsra_vx", lane_shift_right, INT32, INT32, Word)
     v.lane_row("vmulh_vv", high_product, INT32, INT32, INT32)
     v.lane_row(
         "vsmul_vv",
@@ -240,38 +128,38 @@ def _scale(v: _Vectors) -> None:
         INT32,
         INT32,
         INT32,
-        text=_ROUNDED_TEXT,
+        text=ROUNDED_TEXT,
     )
 
 
-def _narrow(v: _Vectors) -> None:
+def _narrow(v: Vectors) -> None:
     """Add the instructions that make bytes of scaled sums."""
-    v.lane_row("vnclip_wv", _narrowed, INT16, INT32, UINT16, text=_ROUNDED_TEXT)
+    v.lane_row("vnclip_wv", narrowed, INT16, INT32, UINT16, text=ROUNDED_TEXT)
     _limit(v)
 
 
-def _high_words(v: _Vectors) -> None:
+def _high_words(v: Vectors) -> None:
     """Add the steps of the high word of a product of 96 bits."""
     v.lane_row("vmul_vv", multiply, INT32, INT32, INT32)
     v.lane_row("vmul_vx", multiply, INT32, INT32, Int)
-    text = f"{{a}}, {{b}}, {_DOWN}"
-    v.lane_row("vaaddu_vv", _halved_sum, UINT32, UINT32, UINT32, text=text)
-    v.lane_row("vsrl_vx", _shift_right, UINT32, UINT32, Word)
+    text = f"{{a}}, {{b}}, {DOWN}"
+    v.lane_row("vaaddu_vv", halved_sum, UINT32, UINT32, UINT32, text=text)
+    v.lane_row("vsrl_vx", lane_shift_right, UINT32, UINT32, Word)
     for source, target in ((INT32, UINT32), (UINT32, INT32)):
         _reinterpret(v, source, target)
 
 
-def _limit(v: _Vectors) -> None:
+def _limit(v: Vectors) -> None:
     """Add the instructions that make bytes of halves."""
     v.lane_row("vsadd_vx", saturating_add, INT16, INT16, Int, text="{a}, (int16_t){b}")
     v.lane_row("vmax_vx", maximum, INT16, INT16, Int, text="{a}, (int16_t){b}")
     v.lane_row("vmin_vx", minimum, INT16, INT16, Int, text="{a}, (int16_t){b}")
-    v.lane_row("vnclip_wx", _narrowed, INT8, INT16, Word, text=_ROUNDED_TEXT)
+    v.lane_row("vnclip_wx", narrowed, INT8, INT16, Word, text=ROUNDED_TEXT)
 
 
-def _multiply_accumulate(v: _Vectors) -> None:
+def _multiply_accumulate(v: Vectors) -> None:
     """Add the products of bytes with a number for all lanes."""
-    v.lane_row("vsext_vf2", _as_half, INT16, INT8, text="{a}")
+    v.lane_row("vsext_vf2", as_half, INT16, INT8, text="{a}")
 
     @v.row("vwmacc_vx", INT32, "{d}, (int16_t){a}, {b}, {vl}")
     def vwmacc(
@@ -285,29 +173,29 @@ def _multiply_accumulate(v: _Vectors) -> None:
         return each(add, d, products(factor, b, INT32))
 
 
-def _tensor_sums(v: _Vectors) -> None:
+def _tensor_sums(v: Vectors) -> None:
     """Add the other instructions of sums of two tensors."""
-    v.lane_row("vsext_vf4", _as_int, INT32, INT8, text="{a}")
-    v.lane_row("vsext_vf2", _as_int, INT32, INT16, text="{a}")
+    v.lane_row("vsext_vf4", as_int, INT32, INT8, text="{a}")
+    v.lane_row("vsext_vf2", as_int, INT32, INT16, text="{a}")
     v.lane_row("vsub_vv", subtract, INT32, INT32, INT32)
     v.lane_row("vsub_vx", subtract, INT32, INT32, Int)
-    v.lane_row("vsll_vx", _shift_left, INT32, INT32, Word)
-    v.lane_row("vssra_vx", _rounded_to_int, INT32, INT32, Word, text=_ROUNDED_TEXT)
+    v.lane_row("vsll_vx", lane_shift_left, INT32, INT32, Word)
+    v.lane_row("vssra_vx", rounded_lane, INT32, INT32, Word, text=ROUNDED_TEXT)
     v.lane_row(
         "vsmul_vx",
         rounding_doubling_high_product,
         INT32,
         INT32,
         Int,
-        text=_ROUNDED_TEXT,
+        text=ROUNDED_TEXT,
     )
-    v.lane_row("vnclip_wx", _narrowed, INT16, INT32, Word, text=_ROUNDED_TEXT)
+    v.lane_row("vnclip_wx", narrowed, INT16, INT32, Word, text=ROUNDED_TEXT)
 
 
-def _products_by_channel(v: _Vectors) -> None:
+def _products_by_channel(v: Vectors) -> None:
     """Add the other instructions of products by channel."""
     v.lane_row(
-        "vwmacc_vv", _add_product, INT32, INT32, INT16, INT16, text="{d}, {a}, {b}"
+        "vwmacc_vv", add_product, INT32, INT32, INT16, INT16, text="{d}, {a}, {b}"
     )
     v.lane_row("vwadd_wv", add, INT32, INT32, INT16)
 
@@ -315,7 +203,7 @@ def _products_by_channel(v: _Vectors) -> None:
 # ---- halves and bytes ----------------------------------------------------------------
 
 
-def _products_of_bytes(v: _Vectors) -> None:
+def _products_of_bytes(v: Vectors) -> None:
     """Add products of bytes that are summed in halves."""
 
     @v.row("vwmul_vx", INT16, "{a}, (int8_t){b}, {vl}")
@@ -336,7 +224,7 @@ def _products_of_bytes(v: _Vectors) -> None:
         factor = repeat(a.cast(INT8), v.lanes)
         return each(add, d, products(factor, b, INT16))
 
-    half = _Vectors(v.lanes // 2)
+    half = Vectors(v.lanes // 2)
     name = f"vget_v_{v.group(INT16)}_{half.group(INT16)}"
 
     @RVV.instruction("", name, c=f"__riscv_{name}({{a}}, {{part}})")
@@ -348,33 +236,33 @@ def _products_of_bytes(v: _Vectors) -> None:
         return a[part * half.lanes : (part + 1) * half.lanes]
 
 
-def _fill(v: _Vectors, dtype: DType) -> None:
+def _fill(v: Vectors, dtype: DType) -> None:
     @v.row("vmv_v_x", dtype, f"({dtype.c_type}){{a}}, {{vl}}")
     def vmv(a: Int, vl: Word) -> Annotated[Lanes, v.of(dtype)]:
         """Return the low bits of a in all lanes."""
         return repeat(a.cast(dtype), v.lanes)
 
 
-def _means_of_bytes(v: _Vectors) -> None:
+def _means_of_bytes(v: Vectors) -> None:
     """Add sums of bytes in halves, and their quotients by a constant."""
     v.lane_row("vwadd_wv", add, INT16, INT16, INT8)
     v.lane_row("vadd_vv", add, INT16, INT16, INT16)
     v.lane_row("vsub_vx", subtract, INT16, INT16, Int, text="{a}, (int16_t){b}")
-    v.lane_row("vsra_vx", _shift_right, INT16, INT16, Word)
+    v.lane_row("vsra_vx", lane_shift_right, INT16, INT16, Word)
     number = "{a}, (uint16_t){b}"
     v.lane_row("vmulhu_vx", high_half_of_product, UINT16, UINT16, Word, text=number)
-    v.lane_row("vsrl_vx", _shift_right, UINT16, UINT16, Word)
+    v.lane_row("vsrl_vx", lane_shift_right, UINT16, UINT16, Word)
     for source, target in ((INT16, UINT16), (UINT16, INT16)):
         _reinterpret(v, source, target)
 
 
-def _means_of_halves(v: _Vectors) -> None:
+def _means_of_halves(v: Vectors) -> None:
     """Add the other instructions of sums of halves in words, and of their quotients."""
     _fill(v, INT32)
     v.lane_row("vmulhu_vx", high_half_of_product, UINT32, UINT32, Word)
 
 
-def _reinterpret(v: _Vectors, source: DType, target: DType) -> None:
+def _reinterpret(v: Vectors, source: DType, target: DType) -> None:
     name = f"vreinterpret_v_{v.group(source)}_{v.group(target)}"
 
     @RVV.instruction("", name, c=f"__riscv_{name}({{a}})")
@@ -386,7 +274,7 @@ def _reinterpret(v: _Vectors, source: DType, target: DType) -> None:
 
 
 for _lanes in (8, 16, 32):
-    _group = _Vectors(_lanes)
+    _group = Vectors(_lanes)
     _length(f"e32{_group.group(INT32)[3:]}", _lanes)
     for _dtype in (INT32, UINT16, INT16, INT8):
         _load(_group, _dtype)
@@ -396,23 +284,24 @@ for _lanes in (8, 16, 32):
     _narrow(_group)
     _high_words(_group)
     _multiply_accumulate(_group)
-_tensor_sums(_Vectors(32))
-_means_of_halves(_Vectors(32))
-_products_by_channel(_Vectors(32))
+add_functions(Vectors(16), Vectors(32))
+_tensor_sums(Vectors(32))
+_means_of_halves(Vectors(32))
+_products_by_channel(Vectors(32))
 _length("e16m8", 64)
-_load(_Vectors(64), INT8)
-_products_of_bytes(_Vectors(64))
-_fill(_Vectors(64), INT16)
-_means_of_bytes(_Vectors(64))
-_limit(_Vectors(64))
+_load(Vectors(64), INT8)
+_products_of_bytes(Vectors(64))
+_fill(Vectors(64), INT16)
+_means_of_bytes(Vectors(64))
+_limit(Vectors(64))
 for _dtype in (INT16, INT8):
-    _store(_Vectors(64), _dtype)
-_load(_Vectors(64), INT16)
-_Vectors(64).lane_row("vmax_vv", maximum, INT16, INT16, INT16)
-_Vectors(64).lane_row("vmin_vv", minimum, INT16, INT16, INT16)
+    _store(Vectors(64), _dtype)
+_load(Vectors(64), INT16)
+Vectors(64).lane_row("vmax_vv", maximum, INT16, INT16, INT16)
+Vectors(64).lane_row("vmin_vv", minimum, INT16, INT16, INT16)
 _length("e8m8", 128)
-_load(_Vectors(128), INT8)
-_store(_Vectors(128), INT8)
-_fill(_Vectors(128), INT8)
-_Vectors(128).lane_row("vmax_vv", maximum, INT8, INT8, INT8)
-_Vectors(128).lane_row("vmin_vv", minimum, INT8, INT8, INT8)
+_load(Vectors(128), INT8)
+_store(Vectors(128), INT8)
+_fill(Vectors(128), INT8)
+Vectors(128).lane_row("vmax_vv", maximum, INT8, INT8, INT8)
+Vectors(128).lane_row("vmin_vv", minimum, INT8, INT8, INT8)

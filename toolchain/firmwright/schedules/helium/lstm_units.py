@@ -56,7 +56,7 @@ def _divided(twice: bool, x: ArithExpr, shift: ArithExpr | int) -> ArithExpr:
     return binary_expr("shr", x + half - (x < 0).cast(INT32), right)
 
 
-def _cell(twice: bool, **x: ArithExpr) -> ArithExpr:
+def cell_value(twice: bool, **x: ArithExpr) -> ArithExpr:
     """Return forget * cells + input * cell, with the values of these gates."""
     retained = x["forget"].cast(INT32) * x["cells"].cast(INT32)
     added = x["input"].cast(INT32) * x["cell"].cast(INT32)
@@ -106,7 +106,7 @@ def _cells(*, twice: bool) -> tuple[Intrinsic, ...]:
             *pointers(INT16, **dict.fromkeys(_GATES, 1)),
             *immediates("shift", "low", "high", "count"),
         ),
-        partial(_cell, twice),
+        partial(cell_value, twice),
         "Updates `count` cells of an LSTM.",
         "mve",
         helium_text(cell_loop(twice=twice)),
@@ -115,7 +115,7 @@ def _cells(*, twice: bool) -> tuple[Intrinsic, ...]:
     )
 
 
-def _hidden_value(**x: ArithExpr) -> ArithExpr:
+def hidden_value(**x: ArithExpr) -> ArithExpr:
     """Return output * tanh(cells), of which `cells` is the tanh, quantized."""
     product = x["output"].cast(INT32) * x["cells"].cast(INT32)
     scale = [product, x["multiplier"], x["shift"]]
@@ -151,7 +151,7 @@ def _hidden() -> tuple[Intrinsic, ...]:
             *pointers(INT8, "w", y=1),
             *immediates("multiplier", "shift", "zero_point", "count"),
         ),
-        _hidden_value,
+        hidden_value,
         "Computes `count` hidden values of an LSTM from activated cells; shifts right.",
         "mve",
         helium_text(HIDDEN_LOOP),

@@ -52,6 +52,20 @@ class GateFunction:
         return ElementLoop((x,), y, INT16, self._compute)
 
     def intrinsic(self) -> Intrinsic:
+        text, macros = helium_text(self.loop), (KEEP_STORES,)
+        return self.vectors(self.name, "mve", text, macros, _LANES, self.instructions)
+
+    def vectors(
+        self,
+        name: str,
+        requires: str,
+        text: str,
+        macros: tuple[str, ...],
+        lanes: int,
+        instructions: int,
+    ) -> Intrinsic:
+        """Return the micro-kernel with the C `text`, `lanes` sums at once."""
+
         def meaning(y: Array, x: Array, count: Array) -> Array:
             values = np.asarray(x)[:count]
             result = sigmoid16(values, self.integer_bits, self.is_tanh)
@@ -59,7 +73,7 @@ class GateFunction:
 
         call = f"@sigmoid16(x[i], {self.integer_bits}, {int(self.is_tanh)})"
         return Intrinsic(
-            self.name,
+            name,
             (
                 *pointers(INT16, "w", y=1),
                 *pointers(INT16, x=1),
@@ -68,26 +82,26 @@ class GateFunction:
             meaning,
             f"for (int32_t i = 0; i < count; ++i) {{\n    y[i] = (int16_t){call};\n}}",
             f"LiteRT's {'tanh' if self.is_tanh else 'logistic'} of `count` sums.",
-            requires="mve",
-            text={"gnu": helium_text(self.loop)},
-            definitions=(KEEP_STORES,),
-            count=lambda args: 20 + divide_up(args[2], _LANES) * self.instructions,
+            requires=requires,
+            text={"gnu": text},
+            definitions=macros,
+            count=lambda args: 20 + divide_up(args[2], lanes) * instructions,
             calls=("sigmoid16",),
         )
 
     @property
     def instructions(self) -> int:
         """The instructions of a vector."""
-        return 50 + 4 * len(self._factors)
+        return 50 + 4 * len(self.factors)
 
     @property
-    def _power_bits(self) -> int:
+    def power_bits(self) -> int:
         """The integer bits of the exponential's argument."""
         return self.integer_bits + self.is_tanh
 
     @property
-    def _factors(self) -> list[tuple[int, int]]:
-        return [item for item in FACTORS16 if item[0] < self._power_bits]
+    def factors(self) -> list[tuple[int, int]]:
+        return [item for item in FACTORS16 if item[0] < self.power_bits]
 
     def _compute(
         self, k: VectorBuilder, lanes: Sequence[VirtualRegister]
@@ -106,7 +120,7 @@ class GateFunction:
 
     def _power(self, k: VectorBuilder, x: VirtualRegister) -> VirtualRegister:
         """Return e^-|x| without integer bits; of 0, it may be anything."""
-        bits = self._power_bits
+        bits = self.power_bits
         quarter = 1 << (13 - bits)
         below = k.named("below", mve.vnegq_s16, k(mve.vabsq_s16, x))
         inside = k(mve.vandq_s16, below, k(mve.vdupq_n_s16, quarter - 1))
@@ -121,7 +135,7 @@ class GateFunction:
         series = k(mve.vrshlq_n_s16, k(mve.vaddq_s16, third, square), -1)
         scaled = k(mve.vqrdmulhq_n_s16, k(mve.vaddq_s16, a, series), EXP_EIGHTH)
         power = k.named("power", mve.vqaddq_n_s16, scaled, EXP_EIGHTH)
-        for exponent, factor in self._factors:
+        for exponent, factor in self.factors:
             at_sign = k(mve.vshlq_n_s16, rest, bits - exponent)
             is_set = k(mve_lanes.vcmpltq_n_s16, at_sign, 0)
             k(mve.vqrdmulhq_m_n_s16, power, power, factor, is_set, into=power)

@@ -1,0 +1,75 @@
+"""Rows of RISC-V vectors for functions of halves, such as those of an LSTM's units."""
+
+import operator
+
+from firmwright.base.dtypes import INT16, INT32
+from firmwright.ir.tir.builder import ArithExpr, minimum
+from firmwright.kernels.isa.instruction import Int, Word
+from firmwright.kernels.isa.lanes import bit_or, shift_right
+from firmwright.kernels.isa.rvv_groups import (
+    ROUNDED_TEXT,
+    Vectors,
+    lane_shift_left,
+    lane_shift_right,
+    narrowed,
+    rounded_lane,
+)
+from firmwright.kernels.isa.vectors import (
+    add,
+    rounding_doubling_high_product,
+    saturate_cast,
+    saturating_add,
+    subtract,
+    wrapping,
+)
+from firmwright.kernels.isa.words import bit_xor
+
+_NUMBER = "{a}, (int16_t){b}"
+
+
+def _rounding_doubling_high_half(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return (2 a b + 2^15) >> 16 of int16; only -2^15 times itself saturates."""
+    product = a.cast(INT32) * b.cast(INT16).cast(INT32)
+    return saturate_cast(shift_right(product + (1 << 14), 15), INT16)
+
+
+def _product(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return a.cast(INT32) * b.cast(INT32)
+
+
+def _reversed(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return subtract(b.cast(a.expr.dtype), a)
+
+
+def add_functions(some: Vectors, many: Vectors) -> None:
+    """Add those of products in `some` lanes, of halves in `many`."""
+    _add_halves(many)
+    v = some
+    v.lane_row("vwmul_vv", _product, INT32, INT16, INT16)
+    v.lane_row("vssra_vx", rounded_lane, INT32, INT32, Word, text=ROUNDED_TEXT)
+    scale = rounding_doubling_high_product
+    v.lane_row("vsmul_vx", scale, INT32, INT32, Int, text=ROUNDED_TEXT)
+    v.lane_row("vnclip_wx", narrowed, INT16, INT32, Word, text=ROUNDED_TEXT)
+
+
+def _add_halves(v: Vectors) -> None:
+    kinds = (INT16, INT16, INT16)
+    scale = _rounding_doubling_high_half
+    v.lane_row("vsmul_vv", scale, *kinds, text=ROUNDED_TEXT)
+    number = _NUMBER + ROUNDED_TEXT.removeprefix("{a}, {b}")
+    v.lane_row("vsmul_vx", scale, INT16, INT16, Int, text=number)
+    v.lane_row("vssra_vx", rounded_lane, INT16, INT16, Word, text=ROUNDED_TEXT)
+    v.lane_row("vsra_vx", lane_shift_right, INT16, INT16, Word)
+    v.lane_row("vsll_vx", lane_shift_left, INT16, INT16, Word)
+    for name, function in (
+        ("vadd", add),
+        ("vsub", subtract),
+        ("vand", wrapping(operator.and_)),
+        ("vxor", wrapping(bit_xor)),
+        ("vor", wrapping(bit_or)),
+    ):
+        v.lane_row(f"{name}_vv", function, *kinds)
+        v.lane_row(f"{name}_vx", function, INT16, INT16, Int, text=_NUMBER)
+    v.lane_row("vrsub_vx", _reversed, INT16, INT16, Int, text=_NUMBER)
+    v.lane_row("vmin_vv", minimum, *kinds)
+    v.lane_row("vsadd_vv", saturating_add, *kinds)
