@@ -93,6 +93,19 @@ def test_kernels_of_two_weights_to_a_byte_match_the_reference(
     assert judged >= 10
 
 
+def test_two_weights_to_a_byte_read_padded_copies_of_rows(
+    judge, random_convolution
+) -> None:
+    schedule, judged = dsp_gemm.SCHEDULES[0], 0
+    for seed in (226, 243):
+        call = narrow(random_convolution(seed, depthwise=False), least=-7)
+        for config in packed_configs(schedule, call):
+            if config.settings().get("source") == "band":
+                judge(call, schedule, config)
+                judged += 1
+    assert judged == 2
+
+
 def test_schedules_require_int4_weights(
     random_convolution: Callable[..., OpCall],
     random_fully_connected: Callable[[int], OpCall],

@@ -247,7 +247,8 @@ def _convolve_band(b: Kernel, source: Im2colSource, gemm: Gemm[tir.Buffer]) -> N
         window_rows(b, layout.window, point, ROW_MOVES) as (rows, start, pitch, row),
         pixel_blocks(b, width, block) as column,
     ):
-        columns = b.allocate("columns", UINT32, (layout.words, block), 8)
+        words = layout.words + source.has_shares
+        columns = b.allocate("columns", UINT32, (words, block), 8)
         first = start + column * distance
         packer = Im2colPacker(b, layout, columns, rows, point)
         packer.inside([first + p * distance for p in range(block)], pitch)
