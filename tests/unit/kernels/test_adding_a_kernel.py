@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
+from firmwright.kernels.dsp.gemm import MAC_2X4, MAC_4X2, MAC_8X1, gemm_program
+from firmwright.kernels.program import instruction_count
 from tests.unit.kernels.proof import Claim, failures
 
 PAGE = (
@@ -22,11 +26,24 @@ STEPS = 3
 @pytest.fixture(scope="module")
 def example() -> dict[str, object]:
     """Return what the code of the page defines."""
-    _, *blocks = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
     defined: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), defined)
-    return defined
+    with redirect_stdout(StringIO()) as printed:
+        for block in blocks:
+            exec(compile(block, str(PAGE), "exec"), defined)
+    return {**defined, "printed": printed.getvalue().splitlines()}
+
+
+def test_its_counts_are_those_of_programs(example: dict[str, Any]) -> None:
+    counts = ["11 instructions for 6", "14 instructions for 8"]
+    assert example["printed"][:2] == counts
+    assert "7 instructions for 8 products" in example["printed"]
+    row = re.compile(r"^\| (\d) x (\d) \| .* \| (\d+) \| 4 \|$", re.MULTILINE)
+    told = [tuple(map(int, each)) for each in row.findall(PAGE.read_text())]
+    assert told == [
+        (tile.channels, tile.pixels, instruction_count(gemm_program(tile, 1)))
+        for tile in (MAC_2X4, MAC_4X2, MAC_8X1)
+    ]
 
 
 def test_its_sums_are_compared_and_proven(example: dict[str, object]) -> None:
