@@ -17,20 +17,41 @@
 The state is usually updated in place (`in_place_kernel` of choose/aliases.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
-from firmwright.base.dtypes import INT32, UINT32
+import numpy as np
+
+from firmwright.base.dtypes import INT8, INT32, INT64, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.recurrent import SvdfAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.svdf import state_and_output_requant, state_zero_point, unit_bias
+from firmwright.ops.requantize import Requantization
+from firmwright.ops.svdf import (
+    folded_feature_biases,
+    folded_unit_biases,
+    state_and_output_requant,
+    state_zero_point,
+    unit_bias,
+)
+from firmwright.schedules.epilogue import accumulator_bounds
+from firmwright.schedules.folded_requantize import (
+    FoldedRequantize,
+    apply_folded_requantize,
+    fold_requantize,
+)
+from firmwright.schedules.narrow_requantize import (
+    NarrowRequantize,
+    narrow_requantize,
+)
 
 _STATE = 4
 _UNROLL = (8, 7, 6, 5, 4, 3, 2)
+_GROUP = 8
 
 
 UnitStep: TypeAlias = Callable[[ArithExpr, tir.Buffer], None]
@@ -106,20 +127,113 @@ def move_words(
         )
         if reads_anywhere:
             moved = b.view("moved", before, 1, (words,), dtype=UINT32)
-            with b.unrolled("i", words, *_UNROLL) as i:
+            for i in _in_groups(b, words):
                 b.store(target, [i], b.load(moved, [i]))
         else:
             source = b.view(
                 "old_words", before, 0, (words + 1,), dtype=UINT32, alignment=4
             )
             word = b.register("word", UINT32, b.load(source, [0]))
-            with b.unrolled("i", words, *_UNROLL) as i:
+            for i in _in_groups(b, words):
                 following = b.let("following", b.load(source, [i + 1]))
                 high = following << (UINT32.bits - bits)
                 b.store(target, [i], (word.value >> bits) + high)
                 word.set(following)
     for place in range(max(words, 0) * each, count):
         b.store(after, [place], b.load(before, [place + 1]))
+
+
+def _in_groups(b: Kernel, count: int) -> Iterator[ArithExpr]:
+    """Yield the index of a loop, unrolled, and of each iteration that is left."""
+    rest = count % _GROUP
+    if count > rest:
+        with b.unrolled("i", count - rest, _GROUP) as i:
+            yield i
+    for place in range(count - rest, count):
+        yield ArithExpr(immediate(place, INDEX))
+
+
+Finish: TypeAlias = Callable[[ArithExpr], ArithExpr]
+"""Requantizes a sum."""
+
+
+def make_finish(
+    params: Requantization,
+    matrix: Array,
+    bias: Array,
+    dtype: DType,
+    *,
+    is_narrow: bool,
+) -> Finish:
+    """Return the requantization of products with int8; `matrix` are the weights.
+
+    Sums begin at `bias`. If it `is_narrow`, products of 32 bits are preferred.
+    """
+    low, high = accumulator_bounds(bias, matrix)
+    if is_narrow and dtype == INT8:
+        narrow = narrow_requantize(
+            params, low.min(keepdims=True), high.max(keepdims=True), dtype
+        )
+        if narrow is not None:
+            return _narrow_finish(narrow, dtype)
+    folded = fold_requantize(params, low, high)
+    if folded is not None:
+        return _folded_finish(folded, dtype)
+    if _rounds_upward(params):
+        return partial(_round_upward, params, dtype)
+    return lambda total: params.lower(total, dtype)
+
+
+def _number(value: int) -> ArithExpr:
+    return ArithExpr(immediate(value, INT32))
+
+
+def _narrow_finish(narrow: NarrowRequantize, dtype: DType) -> Finish:
+    columns = narrow.high_factor, narrow.low_factor, narrow.addend
+    high, low, addend = (_number(column[0]) for column in columns)
+    return lambda total: narrow.apply(total, high, low, addend, dtype)
+
+
+def _folded_finish(folded: FoldedRequantize, dtype: DType) -> Finish:
+    columns = folded.multiplier, folded.addend, folded.sign
+    multiplier, addend, sign = (_number(column[0]) for column in columns)
+
+    def finish(total: ArithExpr) -> ArithExpr:
+        return apply_folded_requantize(
+            folded,
+            total << folded.left[0],
+            total,
+            multiplier,
+            addend,
+            sign if folded.has_sign else None,
+            dtype,
+        )
+
+    return finish
+
+
+def _addend(params: Requantization) -> int:
+    """Return the zero point and a half in units of the right shift."""
+    return (2 * params.zero_point + 1) << (-params.shifts[0] - 1)
+
+
+def _rounds_upward(params: Requantization) -> bool:
+    """Return whether halves may be rounded up, in 32 bits.
+
+    The definition rounds them away from zero, which differs for numbers below the lower
+    limit only.
+    """
+    reach = params.multipliers[0] + abs(_addend(params)) if params.shifts[0] < 0 else 0
+    is_limited = params.clamp_min >= params.zero_point
+    return is_limited and params.shifts[0] < 0 and reach <= INT32.max
+
+
+def _round_upward(params: Requantization, dtype: DType, total: ArithExpr) -> ArithExpr:
+    """Return the definition's doubling high product, shifted with the zero point."""
+    wide = total.cast(INT64) * ArithExpr(immediate(params.multipliers[0], INT64))
+    high = ((wide + (1 << 30)) >> 31).cast(INT32)
+    result = (high + _addend(params)) >> -params.shifts[0]
+    return minimum(maximum(result, params.clamp_min), params.clamp_max).cast(dtype)
 
 
 def move_vectors(
@@ -140,15 +254,18 @@ def units_one_by_one(
     op: OpCall,
     b: Kernel,
     multiply: Callable[[tir.Buffer, UnitPlace], None],
+    *,
+    is_narrow: bool,
 ) -> UnitStep:
     """Return the third step for products of one unit at a time.
 
-    `multiply(state, place)` adds them to the register of the place.
+    `multiply(state, place)` adds them to the register of the place. If outputs are
+    `is_narrow`, they are requantized by products of 32 bits where these are exact.
     """
     size = unit_size(op)
     units = op.output.shape[1]
     bias = unit_bias(op, b)
-    to_output = state_and_output_requant(op)[1]
+    finish = _make_unit_finish(op, is_narrow=is_narrow)
 
     def emit(n: ArithExpr, state: tir.Buffer) -> None:
         with b.for_("unit", units) as unit:
@@ -157,10 +274,29 @@ def units_one_by_one(
             b.store(total, [0], start)
             first = b.let("first", (n * units + unit) * size)
             multiply(state, UnitPlace(unit, first, total))
-            result = to_output.lower(b.load(total, [0]), op.output.dtype)
-            b.store(b.y, [n, unit], result)
+            b.store(b.y, [n, unit], finish(b.load(total, [0])))
 
     return emit
+
+
+def make_feature_finish(op: OpCall, *, is_narrow: bool = False) -> Finish:
+    """Return the requantization of a sum to an element of the state."""
+    matrix = op.constant_array(1).astype(np.int64)
+    to_state = state_and_output_requant(op)[0]
+    kind, bias = op.input(_STATE).dtype, folded_feature_biases(op)
+    return make_finish(to_state, matrix, bias, kind, is_narrow=is_narrow)
+
+
+def _make_unit_finish(op: OpCall, *, is_narrow: bool) -> Finish:
+    """Return the requantization of a sum to an output."""
+    to_output, kind = state_and_output_requant(op)[1], op.output.dtype
+    if op.input(_STATE).dtype != INT8:
+        if _rounds_upward(to_output):
+            return partial(_round_upward, to_output, kind)
+        return lambda total: to_output.lower(total, kind)
+    matrix = op.constant_array(2).astype(np.int64).reshape(-1, unit_size(op))
+    bias = folded_unit_biases(op)
+    return make_finish(to_output, matrix, bias, kind, is_narrow=is_narrow)
 
 
 def unit_size(op: OpCall) -> int:

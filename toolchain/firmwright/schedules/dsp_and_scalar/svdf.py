@@ -1,29 +1,36 @@
 """svdf of int8: features by a GEMM, units by dot products of words or elements."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
-from firmwright.kernels.scalar.gemm import ScalarMicrokernel
+from firmwright.kernels.contract import InterleavedChannels
+from firmwright.kernels.scalar.gemm import THUMB1_ROWS, ScalarMicrokernel
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule, ScheduleConfig
-from firmwright.ops.svdf import folded_feature_biases, state_and_output_requant
+from firmwright.ops.svdf import folded_feature_biases
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
 from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     RV32M_FAMILY,
     MicrokernelFamily,
 )
+from firmwright.schedules.scalar.thumb1_conv2d_fully_connected import (
+    WEIGHT_OFFSET,
+    microkernel_name,
+)
 from firmwright.schedules.schedule_factories import for_inputs_of
 from firmwright.schedules.svdf import (
     SvdfSteps,
     UnitPlace,
     emit_steps,
+    make_feature_finish,
     move_words,
     multiply_elements,
     unit_size,
@@ -35,38 +42,47 @@ _UNROLL = (8, 4, 2, 6, 5, 7, 3)
 Features = Callable[[ArithExpr, tir.Buffer], None]
 
 
-def _build(
-    family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig, b: Kernel
-) -> None:
-    weights = op.constant_array(1).astype(np.int64)
-    lanes = family.rows(len(weights), 1) if family else ROWS
-    rows = (0, -len(weights) % lanes)
-    kernel = np.pad(weights, (rows, (0, 0)))
-    biases = np.pad(folded_feature_biases(op), rows)
-    if family is None:
-        features = _dsp_features(op, b, kernel, biases)
-    else:
-        features = _scalar_features(op, b, kernel, biases, family)
-    reads_anywhere = family is not RV32M_FAMILY
-    move = partial(move_words, reads_anywhere=reads_anywhere)
-    units = units_one_by_one(op, b, _multiply(op, b, has_dsp=family is None))
-    emit_steps(op, b, SvdfSteps(move, features, units, len(kernel)))
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The instructions of a core.
+
+    `features(op, b, weights, bias)` returns the second step for a number of filters
+    that is a multiple of `rows(filters)`.
+    """
+
+    name: str
+    rows: Callable[[int], int]
+    features: Callable[[OpCall, Kernel, Array, Array], Features]
+    reads_anywhere: bool = True
+    is_narrow: bool = False
+    has_dsp: bool = False
+
+    def build(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        weights = op.constant_array(1).astype(np.int64)
+        padding = (0, -len(weights) % self.rows(len(weights)))
+        kernel = np.pad(weights, (padding, (0, 0)))
+        bias = np.pad(folded_feature_biases(op), padding)
+        features = self.features(op, b, kernel, bias)
+        move = partial(move_words, reads_anywhere=self.reads_anywhere)
+        multiply = _multiply(op, b, has_dsp=self.has_dsp)
+        units = units_one_by_one(op, b, multiply, is_narrow=self.is_narrow)
+        emit_steps(op, b, SvdfSteps(move, features, units, len(kernel)))
 
 
 def _dsp_features(op: OpCall, b: Kernel, kernel: Array, biases: Array) -> Features:
-    kind, to_state = op.input(_STATE).dtype, state_and_output_requant(op)[0]
+    finish = make_feature_finish(op)
 
     def convert(acc: ArithExpr, index: ArithExpr, place: int) -> ArithExpr:
-        return to_state.lower(acc, kind)
+        return finish(acc)
 
     product = VectorProduct(b, kernel, biases, convert)
     return lambda n, newest: product.emit(b, b.input(0), [n], newest)
 
 
 def _scalar_features(
-    op: OpCall, b: Kernel, kernel: Array, biases: Array, family: MicrokernelFamily
+    family: MicrokernelFamily, op: OpCall, b: Kernel, kernel: Array, biases: Array
 ) -> Features:
-    kind, to_state = op.input(_STATE).dtype, state_and_output_requant(op)[0]
+    finish = make_feature_finish(op)
     filters, depth = kernel.shape
     lanes = family.rows(filters, 1)
     packed = kernel.reshape(-1, lanes, depth).swapaxes(1, 2).reshape(-1)
@@ -84,7 +100,39 @@ def _scalar_features(
             start_values = b.pointer(begin, first, lanes)
             b.evaluate(name, [w_rows, x, start_values, depth, depth, *values])
             for row, value in enumerate(values):
-                b.store(newest, [first + row], to_state.lower(value, kind))
+                b.store(newest, [first + row], finish(value))
+
+    return emit
+
+
+def _thumb1_features(op: OpCall, b: Kernel, kernel: Array, biases: Array) -> Features:
+    """Return the step by micro-kernels whose weights have 128 added."""
+    finish = make_feature_finish(op, is_narrow=True)
+    filters, depth = kernel.shape
+    layout = InterleavedChannels(UINT8, (THUMB1_ROWS,), WEIGHT_OFFSET)
+    weights = b.constant("weights", layout.pack(kernel), UINT8)
+    begin = b.constant("bias", biases, INT32)
+    name = microkernel_name(depth)
+
+    def emit(n: ArithExpr, newest: tir.Buffer) -> None:
+        row = b.view("row", b.input(0), n * depth, (depth,))
+        added = b.register("added", INT32, 0)
+        with b.unrolled("i", depth, *_UNROLL) as i:
+            added.add(b.load_i32(row, [i]))
+        offset = b.let("offset", added.value * WEIGHT_OFFSET)
+        sums = b.allocate("sums", INT32, (THUMB1_ROWS,))
+        with b.for_("block", filters // THUMB1_ROWS) as block:
+            first = block * THUMB1_ROWS
+            operands = [
+                b.pointer(weights, first * depth, THUMB1_ROWS * depth),
+                b.pointer(row, 0, depth),
+                b.pointer(begin, first, THUMB1_ROWS),
+                b.pointer(sums, 0, THUMB1_ROWS, "w"),
+            ]
+            b.evaluate(name, [*operands, depth])
+            with b.for_("f", THUMB1_ROWS) as f:
+                total = b.load(sums, [f]) - offset
+                b.store(newest, [first + f], finish(total))
 
     return emit
 
@@ -130,14 +178,35 @@ def _multiply_words(
             b.store(place.total, [0], call_intrinsic("smlad", operands, INT32))
 
 
+def _family(family: MicrokernelFamily, *, reads_anywhere: bool) -> _Family:
+    return _Family(
+        family.name,
+        lambda filters: family.rows(filters, 1),
+        partial(_scalar_features, family),
+        reads_anywhere,
+    )
+
+
+_FAMILIES = (
+    _Family("dsp", lambda filters: ROWS, _dsp_features, has_dsp=True),
+    _family(MLA_FAMILY, reads_anywhere=True),
+    _family(RV32M_FAMILY, reads_anywhere=False),
+    _Family(
+        "thumb1",
+        lambda filters: THUMB1_ROWS,
+        _thumb1_features,
+        reads_anywhere=False,
+        is_narrow=True,
+    ),
+)
 SCHEDULES = tuple(
     Schedule(
-        f"{name}.svdf.products",
+        f"{family.name}.svdf.products",
         "svdf",
-        frozenset({name}),
+        frozenset({family.name}),
         for_inputs_of(INT8),
-        partial(_build, family),
+        family.build,
         disable_scheduling=True,
     )
-    for name, family in (("dsp", None), ("mla", MLA_FAMILY), ("rvm", RV32M_FAMILY))
+    for family in _FAMILIES
 )
