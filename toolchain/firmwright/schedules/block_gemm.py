@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
@@ -16,6 +16,25 @@ Share: TypeAlias = Callable[[Kernel, tir.AccessPtr], ArithExpr]
 """The number that the weights' zero point adds to all sums of a column."""
 
 
+class PixelRun(Protocol):
+    """Adjacent pixels whose columns are `step` bytes apart."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def taps(self) -> int: ...
+
+    @property
+    def pixel(self) -> ArithExpr: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def columns(self, b: Kernel, first: int, count: int) -> tir.AccessPtr:
+        """Return a pointer to the columns of some pixels."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockGemm:
     """The products of weights with columns, requantized.
@@ -25,6 +44,8 @@ class BlockGemm:
     weights, the columns, the parameters, the outputs of each pixel, `settings`, the
     shares of the columns and `taps`. Pixels are relative to output `first`; the outputs
     are in `output`, if not in the kernel's result.
+    `run_microkernel` is that of a run of pixels, without shares; its operands after the
+    weights are the columns, the parameters, the outputs, `settings` and four numbers.
     """
 
     tile: TileContract
@@ -36,6 +57,7 @@ class BlockGemm:
     taps: int
     share: Share | None = None
     first: ArithExpr | None = None
+    run_microkernel: Callable[[int], str] | None = None
     output: tir.Buffer | None = None
 
     @property
@@ -73,6 +95,35 @@ class BlockGemm:
                     *self.settings,
                     *shares,
                     self.taps,
+                ],
+            )
+
+    def emit_run(self, b: Kernel, run: PixelRun) -> None:
+        """Compute all channels of a run, by a call for each block."""
+        assert self.run_microkernel is not None
+        blocks = self.blocks
+        first = run.pixel if self.first is None else self.first + run.pixel
+        span = (run.count - 1) * blocks.channels + blocks.stored
+        with b.for_("block", blocks.count) as block:
+            channel = b.let("channel", blocks.first(block))
+            parameters = [_row(b, table, block) for table in self.tables]
+            b.evaluate(
+                self.run_microkernel(run.taps),
+                [
+                    _row(b, self.weights, block),
+                    run.columns(b, 0, run.count),
+                    *parameters,
+                    b.pointer(
+                        self.output or b.y,
+                        first * blocks.channels + channel,
+                        span,
+                        "rw",
+                    ),
+                    *self.settings,
+                    run.step,
+                    blocks.channels,
+                    run.count,
+                    run.taps,
                 ],
             )
 

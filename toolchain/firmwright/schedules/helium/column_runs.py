@@ -13,29 +13,30 @@ places of its pixels by one scatter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, Array
-from firmwright.base.rounding import divide_up
+from firmwright.base.rounding import divide_up, round_up
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
+from firmwright.ir.tir.builder import ArithExpr, as_expr, logical_and, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.mve.moves import COPY, spread_text
 from firmwright.kernels.mve.weight_layout import padded_taps
 from firmwright.ops.conv_window import ConvWindow
-from firmwright.ops.kernel import Kernel, Nest
+from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.im2col import ROW_MOVES, fill_buffer, fill_bytes
 from firmwright.schedules.row_band import allocate_row_band, band_width
 
 _BYTES = COPY.lanes
 _OFFSET_MAX = 255
-_PIXELS = 48
-"""The pixels of a run of 1x1 windows, about: the output may overwrite earlier ones."""
+_PIXELS = range(8, 129)
+_RUN_BYTES = 1024
+"""Limits of the outputs of a run of 1x1 windows, behind which they overwrite inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +92,60 @@ def adjacent_weights(kernel: Array) -> Array:
     return kernel.swapaxes(1, 2).reshape(len(kernel), -1)
 
 
-@contextmanager
-def column_runs(
-    b: Kernel, source: ConvolutionInput, shape: Sequence[int]
-) -> Iterator[ColumnRun]:
-    """Loop over runs of output pixels, of which the columns are adjacent."""
+EmitRun: TypeAlias = Callable[[ColumnRun], None]
+
+
+def for_column_runs(
+    b: Kernel, source: ConvolutionInput, shape: Sequence[int], emit: EmitRun
+) -> None:
+    """Emit the kernels of all runs of output pixels, whose columns are adjacent."""
+    if source.window.pointwise:
+        _for_points(b, source, shape, emit)
+    else:
+        _for_rows(b, source, shape, emit)
+
+
+def _for_points(
+    b: Kernel, source: ConvolutionInput, shape: Sequence[int], emit: EmitRun
+) -> None:
+    """Emit runs of 1x1 windows.
+
+    All but the last one may read vectors beyond their columns, without predicates.
+    """
+    batch, height, width, outputs = shape
+    pixels, taps = batch * height * width, source.channels
+    count = _run_pixels(pixels, outputs)
+    runs, last = divide_up(pixels, count), pixels - count
+    rest = (pixels - (runs - 1) * count) * taps
+    padded = padded_taps(taps)
+    is_apart = taps < padded <= taps + rest and runs > 2
+
+    def run(first: ArithExpr, taps_read: int) -> ColumnRun:
+        return ColumnRun(source.x, first * taps, taps, taps_read, first, count)
+
+    with b.for_("run", runs - is_apart) as number:
+        start = number * count if is_apart else minimum(number * count, last)
+        emit(run(b.let("first", start), padded if is_apart else taps))
+    if is_apart:
+        emit(run(ArithExpr(as_expr(last)), taps))
+
+
+def _for_rows(
+    b: Kernel, source: ConvolutionInput, shape: Sequence[int], emit: EmitRun
+) -> None:
+    """Emit a run for each output row."""
     batch, height, width, _ = shape
     window, channels = source.window, source.channels
-    step, rows = window.stride[1] * channels, batch * height
+    step = window.stride[1] * channels
     taps = window.size[0] * window.size[1] * channels
-    if window.pointwise:
-        pixels = rows * width
-        runs = divide_up(pixels, _PIXELS)
-        count = divide_up(pixels, runs)
-        with b.for_("run", runs) as run:
-            first = b.let("first", minimum(run * count, pixels - count))
-            yield ColumnRun(source.x, first * step, step, taps, first, count)
-        return
-    with Nest() as enter:
-        is_padded = window.guarded(0) or window.guarded(1)
-        if window.size[0] > 1:
-            spread = _allocate_column_band(b, source, width)
-            taps, step = padded_taps(taps), step * window.size[0]
-        elif is_padded:
-            zero_point = source.zero_point
-            copy = allocate_row_band(b, window, source.x, width, zero_point, ROW_MOVES)
-        row = enter(b.for_("row", rows))
+    is_padded = window.guarded(0) or window.guarded(1)
+    if window.size[0] > 1:
+        spread = _allocate_column_band(b, source, width)
+        taps, step = padded_taps(taps), step * window.size[0]
+    elif is_padded:
+        zero_point = source.zero_point
+        copy = allocate_row_band(b, window, source.x, width, zero_point, ROW_MOVES)
+    with b.for_("row", batch * height) as row:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
         if window.size[0] > 1:
             spread.fill(b, n, oy)
@@ -127,7 +156,19 @@ def column_runs(
         else:
             top = n * window.input_size[0] + oy * window.stride[0]
             buffer, start = source.x, top * (window.input_size[1] * channels)
-        yield ColumnRun(buffer, start, step, taps, row * width, width)
+        emit(ColumnRun(buffer, start, step, taps, row * width, width))
+
+
+def _run_pixels(pixels: int, channels: int) -> int:
+    """Return the pixels of a run of 1x1 windows, even unless it is the only one.
+
+    The last run overlaps the one before it. Few pixels are computed twice.
+    """
+    most = max(_PIXELS[0], min(_PIXELS[-1], _RUN_BYTES // channels))
+    if pixels <= most:
+        return pixels
+    counts = range(round_up(most // 2, 2), most + 1, 2)
+    return min(counts, key=lambda count: (divide_up(pixels, count) * count, -count))
 
 
 # ---- bands of rows side by side ------------------------------------------------------

@@ -1,8 +1,9 @@
 """Micro-kernels of dot products: a block of channels times one or two pixels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from textwrap import indent
 from typing import TypeAlias
 
 import numpy as np
@@ -32,6 +33,7 @@ from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.block_gemm import BlockGemm
 from firmwright.schedules.helium import dot_product_loop
 from firmwright.schedules.helium.dot_product_loop import DOT_PRODUCT_LOOPS
+from firmwright.schedules.helium.pixel_runs import PixelRuns
 from firmwright.schedules.helium.vector_ending import (
     VECTOR,
     SumsInRegisters,
@@ -48,6 +50,27 @@ PAIR = ("x0", "x1")
 _SUMS = 2 * VECTOR
 _CALL = 8
 """Instructions besides those of loops and vectors."""
+
+
+_PAIR = 10
+"""The instructions of a pair of a run besides those."""
+_PAIR_OF_RUN = """\
+const int8_t *w = weights, *x0 = x, *x1 = x + step;
+{type} *y0 = y, *y1 = y + channels;"""
+
+
+def _each_pair(body: str, kept: str = "") -> str:
+    """Return the loop over pairs of a run, of which the last may overlap another."""
+    return f"""\
+for (int32_t left = count; left > 0; left -= 2) {{
+    if (count % 2 != 0 && left == 1) {{ /* the last pair overlaps the one before it */
+        x -= step;
+        y -= channels;
+    }}
+{indent(body, "    ")}
+    x += 2 * step;
+    y += 2 * channels;{kept}
+}}"""
 
 
 SumsEnding: TypeAlias = VectorEnding | SumsInRegisters
@@ -113,7 +136,16 @@ class DotProductKernel:
             else:
                 tables.append(b.constant(name, values, table.dtype))
         size = taps * self.weights.column.size_bytes
-        return BlockGemm(self.tile, self.name, channels, packed, tables, settings, size)
+        return BlockGemm(
+            self.tile,
+            self.name,
+            channels,
+            packed,
+            tables,
+            settings,
+            size,
+            run_microkernel=self.run_name if self.computes_runs else None,
+        )
 
     @property
     def vectors(self) -> tuple[SumVector, SumVector]:
@@ -133,11 +165,24 @@ class DotProductKernel:
         return f"{self.stem}_{dot_product_loop.choose_loop(taps).suffix}"
 
     @property
+    def computes_runs(self) -> bool:
+        """Whether there are micro-kernels of runs of pixels."""
+        is_stored = isinstance(self.ending, VectorEnding)
+        return is_stored and self.columns == PAIR and not self.has_shares
+
+    def run_name(self, taps: int) -> str:
+        """Return the name of the micro-kernel of a run, for columns of `taps` bytes."""
+        return f"{self.stem}_run_{dot_product_loop.choose_loop(taps).suffix}"
+
+    @property
     def makers(self) -> IntrinsicMakers:
-        return {
-            f"{self.stem}_{loop.suffix}": partial(self.intrinsic, loop)
-            for loop in DOT_PRODUCT_LOOPS
-        }
+        makers: dict[str, Callable[[], Intrinsic]] = {}
+        for loop in DOT_PRODUCT_LOOPS:
+            makers[f"{self.stem}_{loop.suffix}"] = partial(self.intrinsic, loop)
+            if self.computes_runs:
+                name = f"{self.stem}_run_{loop.suffix}"
+                makers[name] = partial(self.run_intrinsic, loop)
+        return makers
 
     def operands(self, loop: DotProductLoop) -> tuple[Operand, ...]:
         size = (loop.head + loop.tail) * self.layout.step_bytes
@@ -167,6 +212,46 @@ class DotProductKernel:
             count=partial(self._count, loop, names),
             calls=self.ending.calls,
         )
+
+    def run_intrinsic(self, loop: DotProductLoop) -> Intrinsic:
+        """Return the micro-kernel of the pixels of a run, two at a time."""
+        assert isinstance(self.ending, VectorEnding)
+        size = (loop.head + loop.tail) * self.layout.step_bytes
+        run = PixelRuns(self.layout, self.ending, self.weights)
+        head = _PAIR_OF_RUN.format(type=self.ending.output.c_type)
+        text = f"{head}\n{self._text(loop)}"
+        portable = f"{head}\n{self._portable(loop)}"
+        return Intrinsic(
+            f"{self.stem}_run_{loop.suffix}",
+            run.operands(size, "weights"),
+            run.meaning,
+            _each_pair(portable),
+            f"Products of {self.channels} channels with the columns of `count` pixels.",
+            requires=self.ending.requires,
+            text={"gnu": _each_pair(text, self._kept_pointers())},
+            definitions=(KEEP_STORES,) if "KEEP_STORES" in text else (),
+            count=partial(self._count_run, loop, run.names),
+            calls=self.ending.calls,
+        )
+
+    def _kept_pointers(self) -> str:
+        """Return C by which each pair takes pointers and offsets from registers."""
+        names = ["x", "y", *(table.pointer for table in self.ending.tables)]
+        operands = ", ".join(f'"+r"({name})' for name in names)
+        return (
+            "\n    /* Keep the pointers: offsets are free, sums with them are not. */"
+            f'\n    __asm__("" : {operands});'
+        )
+
+    def _count_run(
+        self, loop: DotProductLoop, names: Sequence[str], args: Sequence[int]
+    ) -> int:
+        given = dict(zip(names, args, strict=True))
+        pair = dot_product_loop.instructions(
+            loop, self.columns, given["taps"], self.weights
+        )
+        pair += len(self.vectors) * self.ending.instructions(given) + _PAIR
+        return 12 + -(given["count"] // -2) * pair
 
     def _text(self, loop: DotProductLoop) -> str:
         parts = [dot_product_loop.frame(loop, self.columns, self.weights)]

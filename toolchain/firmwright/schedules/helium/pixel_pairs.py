@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, Self
 
 from firmwright.base.dtypes import INT8, INT16, Array
@@ -20,11 +21,13 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
+from firmwright.schedules.block_gemm import BlockGemm
 from firmwright.schedules.helium.column_runs import (
+    ColumnRun,
     ConvolutionInput,
     adjacent_weights,
     are_columns_adjacent,
-    column_runs,
+    for_column_runs,
 )
 from firmwright.schedules.helium.im2col import (
     ROW_MOVES,
@@ -56,16 +59,26 @@ class ColumnGemm(Protocol):
 def convolve_two_pixels(
     b: Kernel, source: ConvolutionInput, gemm: ColumnGemm, shape: Sequence[int]
 ) -> None:
-    if source.window.size == (1, 1) and not source.window.is_padded:
+    window = source.window
+    is_point = window.size == (1, 1) and not window.is_padded
+    is_adjacent = has_adjacent_columns(window, source.channels, shape)
+    has_runs = isinstance(gemm, BlockGemm) and gemm.run_microkernel is not None
+    if is_point and not (has_runs and (window.pointwise or is_adjacent)):
         _direct(b, source, gemm, shape)
-    elif has_adjacent_columns(source.window, source.channels, shape):
-        with column_runs(b, source, shape) as run:
-            gemm = gemm.with_taps(run.taps)
-            with _pair(b, run.count) as pixels:
-                columns = [run.columns(b, pixel, 1) for pixel in pixels]
-                gemm.emit(b, columns, [run.pixel + pixel for pixel in pixels])
+    elif window.pointwise or is_adjacent:
+        for_column_runs(b, source, shape, partial(_emit_run, b, gemm))
     else:
         _packed(b, source, gemm, shape)
+
+
+def _emit_run(b: Kernel, gemm: ColumnGemm, run: ColumnRun) -> None:
+    if isinstance(gemm, BlockGemm) and gemm.run_microkernel and run.count > 1:
+        gemm.emit_run(b, run)
+        return
+    with _pair(b, run.count) as pixels:
+        columns = [run.columns(b, pixel, 1) for pixel in pixels]
+        places = [run.pixel + pixel for pixel in pixels]
+        gemm.with_taps(run.taps).emit(b, columns, places)
 
 
 def has_adjacent_columns(

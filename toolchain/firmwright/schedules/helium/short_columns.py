@@ -12,13 +12,11 @@ from dataclasses import replace
 from functools import partial
 from textwrap import indent
 
-import numpy as np
-
-from firmwright.base.dtypes import BOOL, INT8, INT32, UINT32, Array
+from firmwright.base.dtypes import BOOL, INT8, INT32, UINT32
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.kernels.channel_blocks import ChannelBlocks
-from firmwright.kernels.contract import sums_of_products
+from firmwright.kernels.contract import BiasAdder, Requantizer, TileContract
 from firmwright.kernels.isa import mve
 from firmwright.kernels.isa.c_numbers import less
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
@@ -34,20 +32,21 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
+from firmwright.schedules.block_gemm import BlockGemm
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import int8_dot, vector_requantize
 from firmwright.schedules.helium.column_runs import (
     ConvolutionInput,
     adjacent_weights,
     are_columns_adjacent,
-    column_runs,
+    for_column_runs,
 )
-from firmwright.schedules.helium.vector_ending import VECTOR, SumVector
+from firmwright.schedules.helium.pixel_runs import PixelRuns
+from firmwright.schedules.helium.vector_ending import VECTOR
 from firmwright.schedules.schedule_factories import helium_schedule
 
 LAYOUT = WeightRows(VECTOR)
 _ENDING = int8_dot.ENDING
-_SUMS = (SumVector("total", "y"),)
 _BYTES = RegisterPlace(RegisterClass.VECTOR, INT8, BYTES_PER_STEP)
 _WEIGHTS = tuple(f"w{channel}" for channel in range(VECTOR))
 
@@ -102,20 +101,6 @@ for (int32_t i = 0; i < count; ++i) {{
 }}"""
 
 
-def _meaning(names: Sequence[str], *args: Array) -> Array:
-    given = dict(zip(names, args, strict=True))
-    taps, step, channels = (int(given[name]) for name in ("taps", "step", "channels"))
-    weights = LAYOUT.unpack_block(given["w"])[:, :taps].swapaxes(0, 1)
-    y, x = np.array(given["y"]), np.asarray(given["x"])
-    for pixel in range(int(given["count"])):
-        column = x[pixel * step : pixel * step + taps, None]
-        sums = np.stack(sums_of_products(weights, column, [0] * VECTOR))
-        outputs = _ENDING.results(_SUMS, [sums], given)
-        at = pixel * channels
-        y[at : at + len(outputs)] = outputs
-    return y
-
-
 def _count(names: Sequence[str], args: Sequence[int]) -> int:
     given = dict(zip(names, args, strict=True))
     is_tail = given["taps"] < BYTES_PER_STEP
@@ -123,29 +108,17 @@ def _count(names: Sequence[str], args: Sequence[int]) -> int:
     return 22 + given["count"] * pixel
 
 
-def _operands() -> tuple[Operand, ...]:
-    parameters, y, *settings = _ENDING.operands(_SUMS)
-    return (
-        *pointers(INT8, w=LAYOUT.step_bytes, x=1),
-        parameters,
-        replace(y, access="rw"),
-        *settings,
-        *immediates("step", "channels", "count", "taps"),
-    )
-
-
-_OPERANDS = _operands()
-_NAMES = tuple(operand.name for operand in _OPERANDS)
+_RUNS = PixelRuns(LAYOUT, _ENDING)
 RUN = Intrinsic(
     "mve_short_columns_int8",
-    _OPERANDS,
-    partial(_meaning, _NAMES),
+    _RUNS.operands(LAYOUT.step_bytes),
+    _RUNS.meaning,
     _PORTABLE,
     "Products of four channels with the columns of `count` pixels.",
     requires=_ENDING.requires,
     text={"gnu": _text()},
     definitions=(KEEP_STORES,),
-    count=partial(_count, _NAMES),
+    count=partial(_count, _RUNS.names),
     calls=_ENDING.calls,
 )
 INTRINSICS = (RUN,)
@@ -174,28 +147,16 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window = window_of(op, kernel.shape[1:3])
     source = ConvolutionInput(b.input(0), window, zero_point)
     settings = vector_requantize.epilogue_settings(params, blocks.stored)
-    taps = kernel[0].size
-    with (
-        column_runs(b, source, op.output.shape) as run,
-        b.for_("block", blocks.count) as block,
-    ):
-        channel = b.let("channel", blocks.first(block))
-        size, span = LAYOUT.step_bytes, (run.count - 1) * blocks.channels
-        place = run.pixel * blocks.channels + channel
-        b.evaluate(
-            RUN.name,
-            [
-                b.pointer(weights, block * size, size),
-                b.pointer(run.buffer, run.start, (run.count - 1) * run.step + taps),
-                b.pointer(parameters, block * (3 * VECTOR), 3 * VECTOR),
-                b.pointer(b.y, place, span + blocks.stored, "rw"),
-                *settings,
-                run.step,
-                blocks.channels,
-                run.count,
-                taps,
-            ],
-        )
+    tile = TileContract(VECTOR, 1, LAYOUT, BiasAdder.EPILOGUE, Requantizer.MICROKERNEL)
+    gemm = BlockGemm(
+        tile, _name, len(kernel), weights, [parameters], settings, kernel[0].size
+    )
+    gemm = replace(gemm, run_microkernel=_name)
+    for_column_runs(b, source, op.output.shape, partial(gemm.emit_run, b))
+
+
+def _name(taps: int) -> str:
+    return RUN.name
 
 
 SCHEDULES = vector_requantize.int8_schedules(
