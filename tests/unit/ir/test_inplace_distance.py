@@ -83,6 +83,30 @@ def test_reading_back_the_output_adds_no_constraint() -> None:
     assert spans == (OffsetConstraint("x", "y", -1, 4 * N),)
 
 
+@pytest.mark.parametrize("stride", [4, 1])
+def test_a_plane_of_a_channel_is_overwritten_in_place_at_whole_pixels(
+    stride: int,
+) -> None:
+    """Each channel is read whole before it is written, by pointers to every 4th byte.
+
+    Pointers to all bytes of the plane would reach into other channels.
+    """
+    b = Builder("planes")
+    x = b.buffer_param("x", INT8, (N, 4), "in")
+    y = b.buffer_param("y", INT8, (N, 4), "out")
+    plane = b.allocate("plane", INT8, (N,))
+    reach = 4 * (N - 1) + 1
+    with b.for_("c", 4) as c:
+        whole = b.pointer(plane, 0, N, "rw")
+        b.evaluate("gather", [whole, b.pointer(x, c, reach, stride=stride)])
+        b.evaluate("scatter", [b.pointer(y, c, reach, "rw", stride), whole])
+    spans = find_offset_constraints(b.build(), "x", "y")
+    assert spans is not None
+    in_place = all(not span.lo < 0 < span.hi or span.modulus == 4 for span in spans)
+    assert in_place == (stride == 4)
+    assert all(span.lo < 1 < span.hi for span in spans)
+
+
 def test_a_loop_without_iterations_writes_nothing() -> None:
     x, y = tir.Buffer("x", INT8, (N,)), tir.Buffer("y", INT8, (N,))
     store = tir.BufferStore(y, (INDEX,), tir.IntImm(0, INT8))

@@ -63,8 +63,8 @@ STREAMED_BYTES_MIN = 12 * 1024
 """Minimum workspace at which `balanced` looks for calls to stream by rows, ..."""
 STREAMED_NEED_PERCENT = 70
 """... minimum need of one of these calls, in percent of the highest, ..."""
-STREAMED_TIME_PERCENT = 102
-"""... and maximum time of the program with these calls, ..."""
+STREAMED_TIME_PERCENT: Mapping[int, int] = {40: 115, 55: 107, 100: 102}
+"""... maximum time of the program with these calls, by its workspace in percent, ..."""
 STREAMED_FLASH_PERCENT = 101
 """... with maximum flash of the calls, in percent of what they take otherwise."""
 

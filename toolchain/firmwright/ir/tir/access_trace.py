@@ -326,12 +326,22 @@ class AccessTracer:
                     self._record(part, point, write=write)
 
     def _record(self, node: _MemoryNode, point: _ProgramPoint, *, write: bool) -> None:
-        extent = node.extent if isinstance(node, tir.AccessPtr) else 1
-        size, place = extent * node.buffer.dtype.size_bytes, _address(node, point)
-        self._count += point.lanes
+        size, place = node.buffer.dtype.size_bytes, _address(node, point)
+        time = point.time
+        if isinstance(node, tir.AccessPtr):
+            if node.stride > 1 and self._modulus > 1:
+                # Only these elements count, of which each has its residue.
+                offsets = np.arange(0, node.extent, node.stride) * size
+                time = np.repeat(time, len(offsets))
+                if place is not None:
+                    firsts = np.broadcast_to(place, (point.lanes,))
+                    place = (firsts[:, np.newaxis] + offsets).reshape(-1)
+            else:
+                size *= node.extent
+        self._count += len(time)
         if place is None or self._count > EVENTS_MAX:
             raise UnknownAccessError
-        self._events.append((point.time, place, size, write))
+        self._events.append((time, place, size, write))
 
     def _needed_ends(self, loop: tir.For) -> int:
         """Return how many iterations at each end determine the hull; 0 if all do."""

@@ -386,8 +386,9 @@ class Builder:
         offset: ExprLike,
         extent: int,
         access: tir.AccessMode = "r",
+        stride: int = 1,
     ) -> tir.AccessPtr:
-        return tir.AccessPtr(buffer, as_expr(offset), extent, access)
+        return tir.AccessPtr(buffer, as_expr(offset), extent, access, stride)
 
     def evaluate(self, name: str, args: Sequence[ExprLike]) -> None:
         nodes = tuple(as_expr(arg, INT32) for arg in args)

@@ -183,12 +183,16 @@ class BufferLoad:
 
 @dataclass(frozen=True, slots=True)
 class AccessPtr:
-    """A pointer to element `offset` (flat) of `buffer`, valid for `extent` elements."""
+    """A pointer to element `offset` (flat) of `buffer`, valid for `extent` elements.
+
+    Every `stride`-th of them may be accessed, from the first one.
+    """
 
     buffer: Buffer
     offset: Expr
     extent: int
     access: AccessMode
+    stride: int = 1
 
     @property
     def dtype(self) -> DType:

@@ -200,10 +200,11 @@ class ExprParser(SyntaxParser):
         tokens.expect(",")
         extent = tokens.int_()
         tokens.expect(",")
-        access = self.one_of(("rw", "r", "w"))
+        access = cast(tir.AccessMode, self.one_of(("rw", "r", "w")))
+        stride = tokens.int_() if tokens.accept(",") else 1
         tokens.expect(")")
         self.shallower()
-        return tir.AccessPtr(buffer, offset, extent, cast(tir.AccessMode, access))
+        return tir.AccessPtr(buffer, offset, extent, access, stride)
 
     def _known_buffer(self, token: Token) -> tir.Buffer:
         buffer = self._buffers.get(str(token.value))

@@ -150,9 +150,12 @@ class TIRPrinter:
                 return f"select({self.expr(cond, BOOL)},\n{arms})"
             case tir.BufferLoad(buffer, indices):
                 return f"{format_name(buffer.name)}[{self._indices(indices)}]"
-            case tir.AccessPtr(buffer, offset, extent, access):
+            case tir.AccessPtr(buffer, offset, extent, access, stride):
                 start = self.expr(offset, self.index)
-                return f"ptr({format_name(buffer.name)}, {start}, {extent}, {access})"
+                parts = [format_name(buffer.name), start, str(extent), access]
+                if stride != 1:
+                    parts.append(str(stride))
+                return f"ptr({', '.join(parts)})"
             case tir.IntrinsicCall(_, _, dtype):
                 return f"{self.call(expr)}:{dtype.short}"
             case _:

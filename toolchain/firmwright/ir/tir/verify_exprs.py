@@ -153,6 +153,8 @@ class ExprVerifier:
             self.report(f"{format_expr(pointer)} points to registers")
         if pointer.extent < 0:
             self.report(f"{format_expr(pointer)} has a negative extent")
+        if pointer.stride < 1:
+            self.report(f"{format_expr(pointer)} has a stride below 1")
         if home is not None and home.read_only and "w" in pointer.access:
             self.report(f"{format_expr(pointer)} may write to {home.read_only}")
         last = buffer.span_elements - pointer.extent

@@ -220,7 +220,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
                     b.pointer(table, 0, table.elements),
                     b.pointer(places, 0, _OUTPUTS),
                     b.pointer(parameters, index * 3, 3),
-                    b.pointer(b.y, y_start, y_last + 1, "rw"),
+                    b.pointer(b.y, y_start, y_last + 1, "rw", op.output.shape[3]),
                     *vector_requantize.epilogue_settings(params, layout.lanes),
                     *_geometry(layout),
                 ],
@@ -238,7 +238,7 @@ def _copy_plane(
         COPY_PLANE.name,
         [
             b.pointer(plane, margin, extent, "rw"),
-            b.pointer(b.input(0), source, reach),
+            b.pointer(b.input(0), source, reach, stride=b.input(0).shape[3]),
             outer.inside,
             inner.inside,
             outer.x_step,
