@@ -24,19 +24,32 @@ _FIRST = 0xFFFFFFFF - _INFINITY
 """Makes the key of infinity the greatest uint32."""
 
 
-def _bounds(op: OpCall) -> Array:
-    """Return the key of the least float that reaches each value, but the least one."""
+def least_floats(op: OpCall) -> Array:
+    """Return the least float32 that reaches each value, but the least one, as order.
+
+    The order is that of int32: bits, of which those of size are inverted if negative.
+    """
     values = np.arange(1, _VALUES) + op.output.dtype.min
     # ~_INFINITY is the key of -inf.
     low = np.full(len(values), ~_INFINITY, np.int64)
     high = np.full(len(values), _INFINITY, np.int64)
     while (low < high).any():
         middle = (low + high) >> 1
-        bits = np.where(middle < 0, middle ^ _SIZE_MASK, middle).astype(np.int32)
-        reaches = reference(op, [bits.view(np.float32)])[0] >= values
+        reaches = reference(op, [floats_of_order(middle)])[0] >= values
         low = np.where(reaches, low, np.minimum(middle + 1, high))
         high = np.where(reaches, middle, high)
-    return ((low + _FIRST) & 0xFFFFFFFF).astype(np.uint32)
+    return low
+
+
+def floats_of_order(order: Array) -> Array:
+    """Return the floats of numbers that are ordered like them."""
+    bits = np.where(order < 0, order ^ _SIZE_MASK, order).astype(np.int32)
+    return bits.view(np.float32)
+
+
+def _bounds(op: OpCall) -> Array:
+    """Return the key of the least float that reaches each value, but the least one."""
+    return ((least_floats(op) + _FIRST) & 0xFFFFFFFF).astype(np.uint32)
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
