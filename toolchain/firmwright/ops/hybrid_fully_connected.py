@@ -115,30 +115,45 @@ def quantized_rows(
         yield n, quantized, of_row
 
 
+def weight_scales(call: OpCall, b: Kernel) -> tuple[tir.Buffer | None, float | None]:
+    """Return a table of the weights' scales, or the one that all channels share."""
+    scales = np.array(quantization_of(call.input(1)).scales)
+    if len(scales) == 1 and not is_whole(call):
+        return None, float(scales[0])
+    outputs = call.input(1).shape[0]
+    return b.constant("scales", np.resize(scales, outputs), FLOAT32), None
+
+
+def dequantized(
+    call: OpCall,
+    b: Kernel,
+    total: ArithExpr,
+    row: QuantizedRow,
+    o: ArithExpr,
+    scales: tir.Buffer | None,
+) -> ArithExpr:
+    """Return output `o` of a row from its sum less the zero point's share."""
+    scale = row.scale.value
+    if scales is not None:
+        scale = scale * b.load(scales, [o])
+    result = total.cast(FLOAT32) * scale
+    if call.has_input(_BIAS):
+        bias = b.view("bias", b.input(_BIAS), 0, (call.input(1).shape[0],))
+        result = result + b.load(bias, [o])
+    return apply_activation(result, call.attributes(ActivationAttrs).activation)
+
+
 def lower(call: OpCall, b: Kernel) -> None:
     w = b.input(1)
-    scales = np.array(quantization_of(call.input(1)).scales)
     outputs, inputs = w.shape
-    table: tir.Buffer | None = None
-    weight_scale: float | None = float(scales[0])
-    if len(scales) > 1 or is_whole(call):
-        table = b.constant("scales", np.resize(scales, outputs), FLOAT32)
-        weight_scale = None
+    scales, weight_scale = weight_scales(call, b)
     with quantized_rows(call, b, weight_scale) as (n, quantized, row):
         out = b.view("out", b.y, n * outputs, (outputs,), access="w")
         with b.for_("o", outputs) as o:
             acc = b.register("acc", INT32, 0)
             with b.for_("i", inputs) as i:
                 acc.add(row.load(b, quantized, [i]) * b.load_i32(w, [o, i]))
-            scale = row.scale.value
-            if table is not None:
-                scale = scale * b.load(table, [o])
-            total = acc.value.cast(FLOAT32) * scale
-            if call.has_input(_BIAS):
-                bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
-                total = total + b.load(bias, [o])
-            activation = call.attributes(ActivationAttrs).activation
-            b.store(out, [o], apply_activation(total, activation))
+            b.store(out, [o], dequantized(call, b, acc.value, row, o, scales))
 
 
 OPDEF = OpDef("hybrid_fully_connected", infer, reference, lower, macs=macs)
