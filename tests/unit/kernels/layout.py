@@ -80,8 +80,9 @@ class Layout:
         ):
             floats = _floats(rng, (CASES, size // 4))
             data[:, first : first + size] = floats.view(np.uint8)
-        indexes = [make_indexes(rng, kind).view(np.uint8) for kind in INDEX_KINDS]
-        return np.hstack([data, *indexes])
+        sizes = self.place_bytes, self.area_bytes
+        indexes = [make_indexes(rng, kind, *sizes) for kind in INDEX_KINDS]
+        return np.hstack([data, *(each.view(np.uint8) for each in indexes)])
 
     def place(self, operand: InstrOperand, ints: int, floats: int) -> int:
         """Return where an operand begins, after some ints and floats."""
@@ -92,23 +93,25 @@ class Layout:
         return self.place_bytes * (INT_PLACES + floats if is_float else ints)
 
     def index_place(self, bits: int, shift: int) -> int:
-        return self.indexes_at + VECTOR_BYTES * INDEX_KINDS.index((bits, shift))
+        return self.indexes_at + self.place_bytes * INDEX_KINDS.index((bits, shift))
 
 
 INDEX_KINDS = ((8, 0), (16, 0), (16, 1), (32, 0), (32, 1), (32, 2))
 """Vectors of indexes of elements: the bits of lanes, and the shift."""
 
 
-def make_indexes(rng: np.random.Generator, kind: tuple[int, int]) -> Array:
+def make_indexes(
+    rng: np.random.Generator, kind: tuple[int, int], vector_bytes: int, area_bytes: int
+) -> Array:
     """Return vectors of different indexes of elements in an area.
 
     In lanes of 32 bits they are those of words, which may not overlap.
     """
     bits, shift = kind
     step = 4 >> shift if bits == 32 else 1
-    count = AREA_BYTES // (step << shift)
+    count = area_bytes // (step << shift)
     order = rng.permuted(np.tile(np.arange(count), (CASES, 1)), axis=1)
-    chosen = order[:, : 8 * VECTOR_BYTES // bits] * step
+    chosen = order[:, : 8 * vector_bytes // bits] * step
     return np.ascontiguousarray(chosen.astype(f"uint{bits}"))
 
 

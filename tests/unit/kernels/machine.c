@@ -58,7 +58,7 @@ __attribute__((naked, section(".vectors"))) void start(void)
                      "li t0, 0x600\n\t" /* enables vectors */
                      "csrs mstatus, t0\n\t"
                      ".option pop\n\t"
-                     "j %0" ::"i"(run_all));
+                     "tail %0" ::"i"(run_all)); /* the data may be far */
 }
 
 #elif defined(__XTENSA__)

@@ -27,7 +27,6 @@ from firmwright.kernels.isa.instruction import (
 )
 from tests.unit.kernels.cores import Core
 from tests.unit.kernels.layout import (
-    AREA_BYTES,
     CASES,
     FLOAT_PLACES,
     INT_PLACES,
@@ -147,7 +146,7 @@ class Trial:
             return [np.repeat(untouched, CASES)] * memory.count
         if not memory.index:
             return self._view(kind.name, first, memory.count)
-        data = self.layout.data[:, first : first + AREA_BYTES]
+        data = self.layout.data[:, first : first + self.layout.area_bytes]
         elements = []
         for offset in self._byte_offsets(memory):
             at = offset[:, None] + np.arange(kind.size_bytes)

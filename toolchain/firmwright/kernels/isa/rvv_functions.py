@@ -1,10 +1,17 @@
-"""Rows of RISC-V vectors for functions of halves, such as those of an LSTM's units."""
+"""Rows of RISC-V vectors for functions of elements, and for a search in a table."""
 
 import operator
+from typing import Annotated
 
-from firmwright.base.dtypes import INT16, INT32
+from firmwright.base.dtypes import INT16, INT32, INT64, UINT32, DType
 from firmwright.ir.tir.builder import ArithExpr, minimum
-from firmwright.kernels.isa.instruction import Int, Word
+from firmwright.kernels.isa.instruction import (
+    AddressForm,
+    Int,
+    Lanes,
+    Memory,
+    Word,
+)
 from firmwright.kernels.isa.lanes import bit_or, shift_right
 from firmwright.kernels.isa.rvv_groups import (
     ROUNDED_TEXT,
@@ -44,6 +51,7 @@ def _reversed(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def add_functions(some: Vectors, many: Vectors) -> None:
     """Add those of products in `some` lanes, of halves in `many`."""
     _add_halves(many)
+    _add_search(many)
     v = some
     v.lane_row("vwmul_vv", _product, INT32, INT16, INT16)
     v.lane_row("vssra_vx", rounded_lane, INT32, INT32, Word, text=ROUNDED_TEXT)
@@ -73,3 +81,33 @@ def _add_halves(v: Vectors) -> None:
     v.lane_row("vrsub_vx", _reversed, INT16, INT16, Int, text=_NUMBER)
     v.lane_row("vmin_vv", minimum, *kinds)
     v.lane_row("vsadd_vv", saturating_add, *kinds)
+
+
+def _saturating_subtract(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    return saturate_cast(a.cast(INT64) - b.cast(INT64), a.expr.dtype)
+
+
+def _add_search(v: Vectors) -> None:
+    """Add the steps of a search in a table of words."""
+    _gather(v, INT32)
+    v.lane_row("vssub_vv", _saturating_subtract, INT32, INT32, INT32)
+    for name, function in (
+        ("vadd", add),
+        ("vand", wrapping(operator.and_)),
+        ("vxor", wrapping(bit_xor)),
+    ):
+        v.lane_row(f"{name}_vx", function, INT32, INT32, Int)
+    v.lane_row("vxor_vv", wrapping(bit_xor), INT32, INT32, INT32)
+
+
+def _gather(v: Vectors, dtype: DType) -> None:
+    elements = Memory(dtype, v.lanes, range(1), form=AddressForm.LANES, index="offsets")
+
+    @v.row("vluxei32_v", dtype, "{address}, {offsets}, {vl}")
+    def gather(
+        address: Annotated[Lanes, elements],
+        offsets: Annotated[Lanes, v.of(UINT32)],
+        vl: Word,
+    ) -> Annotated[Lanes, v.of(dtype)]:
+        """Return the elements at some bytes from the address."""
+        return address

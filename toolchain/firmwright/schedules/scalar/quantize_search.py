@@ -13,14 +13,14 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 # The quantized value rises with x, so 255 bounds determine it. Floats are ordered like
 # their bits as integers if the other bits of negative ones are inverted. The sum with
-# _FIRST wraps so that the keys of all NaNs precede those of numbers: NaN gives the
+# FIRST wraps so that the keys of all NaNs precede those of numbers: NaN gives the
 # least value.
 
 _VALUES = 256
 _TIME_MAX = 0.9
-_SIZE_MASK = 0x7FFFFFFF
+SIZE_MASK = 0x7FFFFFFF
 _INFINITY = 0x7F800000
-_FIRST = 0xFFFFFFFF - _INFINITY
+FIRST = 0xFFFFFFFF - _INFINITY
 """Makes the key of infinity the greatest uint32."""
 
 
@@ -43,13 +43,13 @@ def least_floats(op: OpCall) -> Array:
 
 def floats_of_order(order: Array) -> Array:
     """Return the floats of numbers that are ordered like them."""
-    bits = np.where(order < 0, order ^ _SIZE_MASK, order).astype(np.int32)
+    bits = np.where(order < 0, order ^ SIZE_MASK, order).astype(np.int32)
     return bits.view(np.float32)
 
 
 def _bounds(op: OpCall) -> Array:
     """Return the key of the least float that reaches each value, but the least one."""
-    return ((least_floats(op) + _FIRST) & 0xFFFFFFFF).astype(np.uint32)
+    return ((least_floats(op) + FIRST) & 0xFFFFFFFF).astype(np.uint32)
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -65,8 +65,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     y = b.view("out", b.y, 0, (count,), access="w")
     with b.for_("i", count) as i:
         bits = b.let("bits", b.load(x, [i]))
-        order = binary_expr("xor", bits, binary_expr("and", bits >> 31, _SIZE_MASK))
-        key = b.let("key", order.cast(UINT32) + _FIRST)
+        order = binary_expr("xor", bits, binary_expr("and", bits >> 31, SIZE_MASK))
+        key = b.let("key", order.cast(UINT32) + FIRST)
         rank = ArithExpr(immediate(0, INDEX))
         for step in (128, 64, 32, 16, 8, 4, 2, 1):
             reached = b.load(bounds, [rank + (step - 1)]) <= key
