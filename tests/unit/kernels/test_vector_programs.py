@@ -22,16 +22,16 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops import fixed_point
+from firmwright.ops.gate_functions import GATE_FUNCTIONS, GateFunction
 from firmwright.schedules.helium import (
     add_sub,
     fully_connected,
+    gate_functions,
     lstm_gates,
     lstm_units,
     moves,
     pool2d,
     resize_bilinear,
-    sigmoid16,
 )
 from firmwright.schedules.helium_floats import elementwise as float_elements
 from firmwright.schedules.helium_floats import hybrid_conv2d
@@ -208,15 +208,16 @@ def test_means_of_helium(dtype: DType, lane: DType, columns: int) -> None:
     check_helium(pool2d.MEANS[dtype, lane], name, numbers)
 
 
-@pytest.mark.parametrize("function", sigmoid16.FUNCTIONS, ids=lambda each: each.name)
-def test_gate_functions_of_all_halves(function: sigmoid16.GateFunction) -> None:
+@pytest.mark.parametrize("function", GATE_FUNCTIONS, ids=lambda each: each.name)
+def test_gate_functions_of_all_halves(function: GateFunction) -> None:
+    vectors = gate_functions.GateVectors(function)
     halves = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
     memory = {"x": halves.reshape(8, -1), "y": np.zeros((8, 1 << 13), np.int16)}
-    program = helium_program(function.loop).chosen({})
+    program = helium_program(vectors.loop).chosen({})
     state = run_program(program, evaluate, memory, {}, {"at": 0})
-    expected = fixed_point.sigmoid16(halves, function.integer_bits, function.is_tanh)
+    expected = function.apply(halves)
     np.testing.assert_array_equal(np.array(state.memory["y"]).reshape(-1), expected)
-    check_helium(function.loop, function.name, {})
+    check_helium(vectors.loop, vectors.name, {})
 
 
 @pytest.mark.parametrize(
@@ -230,8 +231,7 @@ def test_gate_functions_of_riscv_vectors(
     memory = {"x": halves.reshape(lanes, -1), "y": np.zeros((lanes, 1 << 11), np.int16)}
     program = riscv_program(function.loop, lanes).chosen({})
     state = run_program(program, evaluate, memory, {"vl": used}, {"at": 0})
-    bits, is_tanh = function.function.integer_bits, function.function.is_tanh
-    expected = fixed_point.sigmoid16(halves, bits, is_tanh)
+    expected = function.function.apply(halves)
     np.testing.assert_array_equal(np.array(state.memory["y"]).reshape(-1), expected)
 
 

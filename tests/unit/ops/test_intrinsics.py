@@ -14,6 +14,7 @@ import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32
+from firmwright.ops.gate_functions import GATE_FUNCTIONS, GateFunction
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 
 CLZ = BASE_INTRINSICS["clz"]
@@ -27,7 +28,6 @@ RECIPROCAL = BASE_INTRINSICS["reciprocal"]
 REQUANTIZE_DOUBLED = BASE_INTRINSICS["requantize_doubled"]
 REQUANTIZE_ONCE = BASE_INTRINSICS["requantize_once"]
 REQUANTIZE_TWICE = BASE_INTRINSICS["requantize_twice"]
-SIGMOID16 = BASE_INTRINSICS["sigmoid16"]
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZERS = (
     "-fsanitize=undefined,float-cast-overflow",
@@ -231,16 +231,15 @@ def test_bits_are_reinterpreted_as_float(tmp_path: Path) -> None:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize(("bits", "is_tanh"), [(3, 0), (3, 1), (4, 1), (5, 1)])
-def test_sigmoid16_in_c_equals_numpy_and_is_accurate(
-    bits: int, is_tanh: int, tmp_path: Path
+@pytest.mark.parametrize("function", GATE_FUNCTIONS, ids=lambda each: each.name)
+def test_gate_functions_in_c_equal_numpy_and_are_accurate(
+    function: GateFunction, tmp_path: Path
 ) -> None:
     x = np.arange(-(1 << 15), 1 << 15).astype(np.int32)
-    columns = np.ascontiguousarray(np.stack([x, x * 0 + bits, x * 0 + is_tanh]))
-    found = in_c(SIGMOID16, columns, tmp_path)
-    np.testing.assert_array_equal(found, SIGMOID16.meaning(x, bits, is_tanh))
-    real = x / 2.0 ** (15 - bits)
-    exact = np.tanh(real) if is_tanh else 1 / (1 + np.exp(-real))
+    found = in_c(BASE_INTRINSICS[function.name], x[None], tmp_path)
+    np.testing.assert_array_equal(found, function.apply(x))
+    real = x / 2.0 ** (15 - function.integer_bits)
+    exact = np.tanh(real) if function.is_tanh else 1 / (1 + np.exp(-real))
     np.testing.assert_allclose(found / 2.0**15, exact, atol=4e-4)
 
 

@@ -9,10 +9,9 @@ import math
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, Array
+from firmwright.base.dtypes import Array
 from firmwright.base.quant import (
     INT32_MAX,
-    IntArray,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
@@ -183,78 +182,11 @@ def inverse_root_shift(x: Array) -> Array:
     return np.where(np.asarray(x) <= 1, 0, -np.maximum(right, 0)).astype(np.int32)
 
 
-# ---- logistic and tanh in 16 bits ----------------------------------------------------
-
-_ONE16 = INT16.max
-
-
-def _to_16_bits(value: int) -> int:
-    return int(rounding_divide_by_pot(value, 16))
-
-
-EXP_EIGHTH = _to_16_bits(1895147668)
-THIRD = _to_16_bits(715827883)
-TWELVE_17THS = _to_16_bits(1515870810)
-EIGHT_17THS = _to_16_bits(-1010580540)
-MOST_FACTORS = 5
-"""Factors extend to e^-16; below -32 the exponential is 0."""
-FACTORS16 = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
-
-
-def _high_mul16(a: Array, b: Array | int) -> Array:
-    product: Array = a * b
-    return np.asarray((product + (1 << 14)) >> 15)
-
-
-def _saturate16(x: Array) -> Array:
-    return np.asarray(np.clip(x, INT16.min, INT16.max))
-
-
-def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
-    quarter = 1 << (13 - integer_bits)
-    part = (a & (quarter - 1)) - quarter
-    x = (part << integer_bits) + (1 << 12)
-    square = _high_mul16(x, x)
-    cube = _high_mul16(square, x)
-    fourth = _high_mul16(square, square)
-    series = _high_mul16(rounding_divide_by_pot(fourth, 2) + cube, THIRD) + square
-    x = x + rounding_divide_by_pot(series, 1)
-    result = _saturate16(EXP_EIGHTH + _high_mul16(x, EXP_EIGHTH))
-    for exponent, factor in FACTORS16:
-        if exponent < integer_bits:
-            bit = (part - a) >> (15 - integer_bits + exponent) & 1
-            result = np.where(bit, _high_mul16(result, factor), result)
-    if integer_bits > MOST_FACTORS:
-        result = np.where(a < -(1 << (15 - integer_bits + MOST_FACTORS)), 0, result)
-    return np.where(a == 0, _ONE16, result)
-
-
-def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Array:
-    """Return the logistic function or tanh of int16 x, as TFLite's integer LSTM does.
-
-    The method is that of `logistic` and `tanh`, with 16-bit products and constants.
-    """
-    value = np.asarray(x, np.int64)
-    bits = int(np.max(integer_bits))
-    tanh = bool(np.max(is_tanh))
-    power = _exp_on_negative(-np.abs(value), bits + tanh)
-    half = (power + _ONE16 + 1) >> 1
-    y = TWELVE_17THS + _high_mul16(half, EIGHT_17THS)
-    for _ in range(3):
-        y = y + (_high_mul16(y, (1 << 13) - _high_mul16(half, y)) << 2)
-    positive = _saturate16((y - (1 << 13)) << 2 if tanh else y << 1)
-    below = -positive if tanh else _ONE16 - positive
-    center = 0 if tanh else 1 << 14
-    beside = np.where(value > 0, positive, below)
-    return np.asarray(np.where(value == 0, center, beside), np.int32)
-
-
 FIXED_POINT_INTRINSICS = read_intrinsics(
     __file__,
     {
         "inverse_root": inverse_root,
         "inverse_root_shift": inverse_root_shift,
         "logarithm": logarithm,
-        "sigmoid16": sigmoid16,
     },
 )

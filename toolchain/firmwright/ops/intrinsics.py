@@ -23,6 +23,7 @@ from firmwright.ops.float32_requantize import (
     REQUANTIZE_FOLDED_FLOAT32,
 )
 from firmwright.ops.float_sum_order import ADD_RUN
+from firmwright.ops.gate_functions import GATE_FUNCTION_INTRINSICS
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 
 
@@ -246,6 +247,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         },
     ),
     **FIXED_POINT_INTRINSICS,
+    **GATE_FUNCTION_INTRINSICS,
     **FLOAT_FUNCTIONS,
     **{
         item.name: item

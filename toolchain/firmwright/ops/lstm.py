@@ -10,9 +10,9 @@ values and the final state. `cell_clip` bounds the magnitude of cells; 0 means n
 
 int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer
 bits and added with saturation. LiteRT computes logistic and tanh in fixed point
-(fixed_point.py) and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py)
-and rounds twice. int16 layers are TFLM's in both profiles, with 64-bit sums as in
-int16x8.py. Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
+(gate_functions.py) and rounds 16-bit products once; TFLM uses its table
+(logistic_tanh.py) and rounds twice. int16 layers are TFLM's in both profiles, with
+64-bit sums as in int16x8.py. Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.fixed_point import sigmoid16
+from firmwright.ops.gate_functions import GATE_BITS, GateFunction
 from firmwright.ops.int16x8 import (
     reduce_multiplier,
     requantize_int64,
@@ -61,7 +61,6 @@ from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant
 
 _CELL_GATE = 2
-_GATE_BITS = 3
 Index = Sequence[ArithExpr]
 
 
@@ -114,7 +113,7 @@ def _integer_step(
         gates.append(_saturated(first + second))
     activated: list[Array] = []
     for k, value in enumerate(gates):
-        activated.append(_activate(call, value, _GATE_BITS, k == _CELL_GATE))
+        activated.append(_activate(call, value, GATE_BITS, k == _CELL_GATE))
     i, f, g, o = activated
     retained = _saturated(_shift_right(call, f * cells, 15))
     added = _saturated(_shift_right(call, i * g, 15 + cell_bits(call)))
@@ -143,8 +142,8 @@ def _saturated(x: Array) -> Array:
 
 def _activate(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
     if uses_tflm_arithmetic(call):
-        return lookup_sigmoid_array(x * (3 << (integer_bits - _GATE_BITS)), is_tanh)
-    return sigmoid16(x, integer_bits, is_tanh).astype(np.int64)
+        return lookup_sigmoid_array(x * (3 << (integer_bits - GATE_BITS)), is_tanh)
+    return GateFunction(integer_bits, is_tanh).apply(x).astype(np.int64)
 
 
 def _shift_right(call: OpCall, x: Array, right: int) -> Array:
@@ -222,13 +221,13 @@ class UnitBuilder:
 
     def input_steps(self, acc: ArithExpr, gate: int) -> ArithExpr:
         """Return a gate's product with x in int16 steps."""
-        return _saturate(self._requantize_sum(acc, gate_factors(self.call, gate)[0]))
+        return _saturate(self._requantize_sum(acc, gate, is_recurrent=False))
 
     def gate_steps(
         self, acc: ArithExpr, gate: int, input_steps: ArithExpr
     ) -> ArithExpr:
         """Return a gate's sum; `acc` is its product with the hidden values."""
-        other = self._requantize_sum(acc, gate_factors(self.call, gate)[1])
+        other = self._requantize_sum(acc, gate, is_recurrent=True)
         if uses_tflm_arithmetic(self.call):
             other = _saturate(other)
         return _saturate(input_steps + other)
@@ -241,7 +240,7 @@ class UnitBuilder:
         gates = []
         for gate, value in enumerate(steps):
             total = b.let(f"{GATES[gate]}_sum", value)
-            activated = self._activate(total, _GATE_BITS, gate == _CELL_GATE)
+            activated = self._activate(total, GATE_BITS, gate == _CELL_GATE)
             gates.append(b.let(GATES[gate], activated))
         i, f, g, o = gates
         retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
@@ -253,11 +252,14 @@ class UnitBuilder:
         value = b.let("cell_value", cell)
         b.store(b.outputs[2], state, value.cast(INT16))
         out = o * self._activate(value, bits, True)
-        scaled = intrinsic("requantize_twice", [out, *hidden_factor(call)], INT32)
+        scaled = _requantize_twice(out, hidden_factor(call), _PRODUCT_REACH)
         total = scaled + per_tensor_quant(call.input(HIDDEN_STATE)).zero_point
         b.store(b.y, y, clamp(total, b.y.dtype.min, b.y.dtype.max, b.y.dtype))
 
-    def _requantize_sum(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
+    def _requantize_sum(
+        self, acc: ArithExpr, gate: int, *, is_recurrent: bool
+    ) -> ArithExpr:
+        factor = gate_factors(self.call, gate)[is_recurrent]
         if self.call.input(0).dtype == INT16:
             multiplier, right = reduce_multiplier(*factor)
             return requantize_int64(
@@ -265,18 +267,21 @@ class UnitBuilder:
                 ArithExpr(immediate(multiplier, INT32)),
                 ArithExpr(immediate(right, INT32)),
             )
-        return intrinsic("requantize_twice", [acc, *factor], INT32)
+        first = RECURRENT_WEIGHTS if is_recurrent else INPUT_WEIGHTS
+        sizes = np.abs(weights_at(self.call, first + gate)).sum(axis=1) << 7
+        bias = np.abs(folded_biases(self.call, gate)[is_recurrent])
+        return _requantize_twice(acc, factor, int((sizes + bias).max()))
 
     def _activate(self, x: ArithExpr, bits: int, is_tanh: bool) -> ArithExpr:
         if self.table is None:
-            return intrinsic("sigmoid16", [x, bits, int(is_tanh)], INT32)
-        value = self.b.let("steps", x * (3 << (bits - _GATE_BITS)))
+            return intrinsic(GateFunction(bits, is_tanh).name, [x], INT32)
+        value = self.b.let("steps", x * (3 << (bits - GATE_BITS)))
         return lookup_sigmoid(self.b, self.table, value, is_tanh)
 
     def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
         factor = quant.quantize_multiplier(2.0**-right)
         if uses_tflm_arithmetic(self.call):
-            return intrinsic("requantize_twice", [x, *factor], INT32)
+            return _requantize_twice(x, factor, _PRODUCT_REACH)
         return (x + ((1 << (right - 1)) - (x < 0).cast(INT32))) >> right
 
 
@@ -343,6 +348,20 @@ class UnitLoops(UnitBuilder):
             products.append(b.let(f"{GATES[gate]}_x", steps))
             b.store(sums, [gate], 0 if recurrent is None else b.load(recurrent, [u]))
         return products
+
+
+_PRODUCT_REACH = INT16.max << 15
+"""The greatest magnitude of the product of a gate and an int16 value."""
+
+
+def _requantize_twice(x: ArithExpr, factor: tuple[int, int], reach: int) -> ArithExpr:
+    """Return x times a factor, rounded twice; |x| is at most `reach`."""
+    multiplier, shift = factor
+    left = max(shift, 0) + 1
+    if reach << left > INT32.max:
+        return intrinsic("requantize_twice", [x, *factor], INT32)
+    doubled: list[ArithExpr | int] = [x * (1 << left), multiplier, max(-shift, 0)]
+    return intrinsic("requantize_doubled", doubled, INT32)
 
 
 def _saturate(x: ArithExpr) -> ArithExpr:

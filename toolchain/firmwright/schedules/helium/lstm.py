@@ -19,6 +19,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.gate_functions import GATE_BITS, GateFunction
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import sigmoid_table
 from firmwright.ops.lstm import copy_state
@@ -39,6 +40,7 @@ from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.block_gemm import BlockGemm
 from firmwright.schedules.helium.dot_product_kernels import DotProductKernel
+from firmwright.schedules.helium.gate_functions import GateVectors
 from firmwright.schedules.helium.im2col import copy_bytes
 from firmwright.schedules.helium.lstm_gates import GATES_OF_HIDDEN, GATES_OF_X
 from firmwright.schedules.helium.lstm_units import (
@@ -47,7 +49,6 @@ from firmwright.schedules.helium.lstm_units import (
     cell_kernel,
     cell_shift,
 )
-from firmwright.schedules.helium.sigmoid16 import GATE_BITS, GateFunction
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _ORDER = (0, 1, 3, 2)
@@ -168,7 +169,7 @@ class _Units:
     ) -> None:
         b, table, count = self._b, self._table, x.extent
         if table is None:
-            b.evaluate(GateFunction(bits, tanh).name, [y, x, count])
+            b.evaluate(GateVectors(GateFunction(bits, tanh)).name, [y, x, count])
             return
         places = [y, x, b.pointer(table, 0, table.elements)]
         scale = [3 << (bits - GATE_BITS), 0]

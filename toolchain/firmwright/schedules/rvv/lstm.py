@@ -15,6 +15,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ops.gate_functions import GATE_BITS, GateFunction
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitBuilder, copy_state, sum_dtype
 from firmwright.ops.lstm_layer import (
@@ -34,7 +35,6 @@ from firmwright.ops.lstm_layer import (
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.helium.lstm_units import FRACTION_BITS
-from firmwright.schedules.helium.sigmoid16 import GATE_BITS, GateFunction
 from firmwright.schedules.rvv.lstm_units import (
     CELL_KERNEL,
     GATE_KERNEL,

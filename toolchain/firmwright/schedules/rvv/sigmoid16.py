@@ -1,6 +1,6 @@
 """LiteRT's logistic and tanh of 16-bit sums, on RISC-V vectors of halves.
 
-The steps are those of Helium (schedules/helium/sigmoid16.py). A choice between two
+The steps are those of Helium (schedules/helium/gate_functions.py). A choice between two
 values is made with a mask of the sign, all ones or zeros, in place of a predicate.
 """
 
@@ -14,16 +14,17 @@ from firmwright.kernels.elementwise import ElementLoop, riscv_text
 from firmwright.kernels.isa.rvv import riscv_row
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
-from firmwright.ops.fixed_point import (
+from firmwright.ops.fixed_point import NEWTON_STEPS
+from firmwright.ops.gate_functions import (
     EIGHT_17THS,
     EXP_EIGHTH,
+    GATE_FUNCTIONS,
     MOST_FACTORS,
-    NEWTON_STEPS,
     THIRD,
     TWELVE_17THS,
+    GateFunction,
 )
-from firmwright.schedules.helium.sigmoid16 import FUNCTIONS as HELIUM_FUNCTIONS
-from firmwright.schedules.helium.sigmoid16 import GateFunction
+from firmwright.schedules.helium.gate_functions import gate_kernel, gate_kernel_name
 
 LANES = 32
 _HALVES = partial(riscv_row, LANES, INT16)
@@ -31,7 +32,7 @@ _LAST_BIT = 15
 
 
 def gate_function_name(function: GateFunction) -> str:
-    return function.name.replace("mve", "rvv")
+    return gate_kernel_name(function, "rvv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class RiscvGateFunction:
     def intrinsic(self) -> Intrinsic:
         text = riscv_text(self.loop, LANES)
         instructions = 60 + 6 * len(self.function.factors)
-        return self.function.vectors(self.name, "rvv", text, (), LANES, instructions)
+        return gate_kernel(self.function, "rvv", text, (), LANES, instructions)
 
     def _compute(
         self, k: VectorBuilder, lanes: Sequence[VirtualRegister]
@@ -126,5 +127,5 @@ class RiscvGateFunction:
         return k(_HALVES("vadd_vv"), inside, k(_HALVES("vsll_vx"), is_zero, 14))
 
 
-FUNCTIONS = tuple(map(RiscvGateFunction, HELIUM_FUNCTIONS))
+FUNCTIONS = tuple(map(RiscvGateFunction, GATE_FUNCTIONS))
 INTRINSIC_MAKERS = {function.name: function.intrinsic for function in FUNCTIONS}

@@ -1,9 +1,8 @@
 """LiteRT's logistic and tanh of 16-bit sums, on vectors of eight halves.
 
-The steps are those of `sigmoid16` (ops/fixed_point.py), whose rounded product is
-VQRDMULH: the power of e of a quarter is a series, times a factor for each bit of the
-distance to that quarter. Neither the series nor the fourth power is negative, so that
-VRSHL rounds their halves as the definition does.
+The steps are those of the definition (ops/gate_functions.py), whose rounded product is
+VQRDMULH. Neither the series nor the fourth power is negative, so that VRSHL rounds
+their halves as the definition does.
 """
 
 from collections.abc import Sequence
@@ -18,33 +17,66 @@ from firmwright.kernels.elementwise import ElementLoop, helium_text
 from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
-from firmwright.ops.fixed_point import (
+from firmwright.ops.fixed_point import NEWTON_STEPS
+from firmwright.ops.gate_functions import (
     EIGHT_17THS,
     EXP_EIGHTH,
-    FACTORS16,
+    GATE_FUNCTIONS,
     MOST_FACTORS,
-    NEWTON_STEPS,
     THIRD,
     TWELVE_17THS,
-    sigmoid16,
+    GateFunction,
 )
 from firmwright.schedules.asm_macros import KEEP_STORES
 
 _LANES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class GateFunction:
-    """The logistic function, or tanh, of arguments with some integer bits."""
+def gate_kernel_name(function: GateFunction, requires: str) -> str:
+    return f"{requires}_{function.name}"
 
-    integer_bits: int
-    is_tanh: bool
+
+def gate_kernel(
+    function: GateFunction,
+    requires: str,
+    text: str,
+    macros: tuple[str, ...],
+    lanes: int,
+    instructions: int,
+) -> Intrinsic:
+    """Return the micro-kernel with the C `text`, of `lanes` values at once."""
+
+    def meaning(y: Array, x: Array, count: Array) -> Array:
+        return function.apply(np.asarray(x)[:count]).astype(np.int16)
+
+    call = f"@{function.name}(x[i])"
+    return Intrinsic(
+        gate_kernel_name(function, requires),
+        (
+            *pointers(INT16, "w", y=1),
+            *pointers(INT16, x=1),
+            *immediates("count"),
+        ),
+        meaning,
+        f"for (int32_t i = 0; i < count; ++i) {{\n    y[i] = (int16_t){call};\n}}",
+        f"{function.name} of `count` values.",
+        requires=requires,
+        text={"gnu": text},
+        definitions=macros,
+        count=lambda args: 20 + divide_up(args[2], lanes) * instructions,
+        calls=(function.name,),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GateVectors:
+    """The micro-kernel of a function."""
+
+    function: GateFunction
 
     @property
     def name(self) -> str:
-        """The name of the micro-kernel."""
-        function = "tanh" if self.is_tanh else "logistic"
-        return f"mve_{function}_of_{self.integer_bits}_bits"
+        return gate_kernel_name(self.function, "mve")
 
     @property
     def loop(self) -> ElementLoop:
@@ -53,55 +85,14 @@ class GateFunction:
 
     def intrinsic(self) -> Intrinsic:
         text, macros = helium_text(self.loop), (KEEP_STORES,)
-        return self.vectors(self.name, "mve", text, macros, _LANES, self.instructions)
-
-    def vectors(
-        self,
-        name: str,
-        requires: str,
-        text: str,
-        macros: tuple[str, ...],
-        lanes: int,
-        instructions: int,
-    ) -> Intrinsic:
-        """Return the micro-kernel with the C `text`, `lanes` sums at once."""
-
-        def meaning(y: Array, x: Array, count: Array) -> Array:
-            values = np.asarray(x)[:count]
-            result = sigmoid16(values, self.integer_bits, self.is_tanh)
-            return result.astype(np.int16)
-
-        call = f"@sigmoid16(x[i], {self.integer_bits}, {int(self.is_tanh)})"
-        return Intrinsic(
-            name,
-            (
-                *pointers(INT16, "w", y=1),
-                *pointers(INT16, x=1),
-                *immediates("count"),
-            ),
-            meaning,
-            f"for (int32_t i = 0; i < count; ++i) {{\n    y[i] = (int16_t){call};\n}}",
-            f"LiteRT's {'tanh' if self.is_tanh else 'logistic'} of `count` sums.",
-            requires=requires,
-            text={"gnu": text},
-            definitions=macros,
-            count=lambda args: 20 + divide_up(args[2], lanes) * instructions,
-            calls=("sigmoid16",),
+        return gate_kernel(
+            self.function, "mve", text, macros, _LANES, self.instructions
         )
 
     @property
     def instructions(self) -> int:
         """The instructions of a vector."""
-        return 50 + 4 * len(self.factors)
-
-    @property
-    def power_bits(self) -> int:
-        """The integer bits of the exponential's argument."""
-        return self.integer_bits + self.is_tanh
-
-    @property
-    def factors(self) -> list[tuple[int, int]]:
-        return [item for item in FACTORS16 if item[0] < self.power_bits]
+        return 50 + 4 * len(self.function.factors)
 
     def _compute(
         self, k: VectorBuilder, lanes: Sequence[VirtualRegister]
@@ -120,7 +111,7 @@ class GateFunction:
 
     def _power(self, k: VectorBuilder, x: VirtualRegister) -> VirtualRegister:
         """Return e^-|x| without integer bits; of 0, it may be anything."""
-        bits = self.power_bits
+        bits = self.function.power_bits
         quarter = 1 << (13 - bits)
         below = k.named("below", mve.vnegq_s16, k(mve.vabsq_s16, x))
         inside = k(mve.vandq_s16, below, k(mve.vdupq_n_s16, quarter - 1))
@@ -135,7 +126,7 @@ class GateFunction:
         series = k(mve.vrshlq_n_s16, k(mve.vaddq_s16, third, square), -1)
         scaled = k(mve.vqrdmulhq_n_s16, k(mve.vaddq_s16, a, series), EXP_EIGHTH)
         power = k.named("power", mve.vqaddq_n_s16, scaled, EXP_EIGHTH)
-        for exponent, factor in self.factors:
+        for exponent, factor in self.function.factors:
             at_sign = k(mve.vshlq_n_s16, rest, bits - exponent)
             is_set = k(mve_lanes.vcmpltq_n_s16, at_sign, 0)
             k(mve.vqrdmulhq_m_n_s16, power, power, factor, is_set, into=power)
@@ -150,11 +141,11 @@ class GateFunction:
         self, k: VectorBuilder, x: VirtualRegister, y: VirtualRegister
     ) -> VirtualRegister:
         """Return the result; y is 2 / (1 + power) with two integer bits."""
-        if self.is_tanh:
+        if self.function.is_tanh:
             y = k.named("above", mve.vsubq_n_s16, y, 1 << 13)
             y = k.named("doubled", mve.vqaddq_s16, y, y)
         positive = k.named("positive", mve.vqaddq_s16, y, y)
-        if self.is_tanh:
+        if self.function.is_tanh:
             negative = k(mve.vnegq_s16, positive)
         else:
             one = k(mve.vdupq_n_s16, INT16.max)
@@ -163,16 +154,10 @@ class GateFunction:
         beside = k.named(
             "beside", mve_lanes.vpselq_s16, negative, positive, is_negative
         )
-        center = k(mve.vdupq_n_s16, 0 if self.is_tanh else 1 << 14)
+        center = k(mve.vdupq_n_s16, self.function.center)
         return k(mve_lanes.vpselq_s16, center, beside, k(mve_lanes.vcmpeqq_n_s16, x, 0))
 
 
-GATE_BITS = 3
-_CELL_BITS = (3, 4, 5)
-"""The integer bits of the cells that an lstm may have."""
-
-FUNCTIONS = (
-    GateFunction(GATE_BITS, is_tanh=False),
-    *(GateFunction(bits, is_tanh=True) for bits in _CELL_BITS),
-)
-INTRINSIC_MAKERS = {function.name: function.intrinsic for function in FUNCTIONS}
+INTRINSIC_MAKERS = {
+    each.name: each.intrinsic for each in map(GateVectors, GATE_FUNCTIONS)
+}

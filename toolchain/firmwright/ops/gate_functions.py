@@ -1,0 +1,181 @@
+"""LiteRT's logistic and tanh of 16-bit sums of gates, with no integer bits.
+
+The method is that of `logistic` and `tanh` in fixed_point.py, with 16-bit products and
+constants: a power of e is a series in a quarter, times a factor for each bit of the
+distance to that quarter, and 2 / (1 + power) follows by Newton's method.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, INT32, Array
+from firmwright.base.quant import IntArray, rounding_divide_by_pot
+from firmwright.ir.tir.intrinsic import Intrinsic, inputs
+from firmwright.ops.fixed_point import FACTORS, NEWTON_STEPS
+
+GATE_BITS = 3
+"""The integer bits of the sum of a gate."""
+_CELL_BITS = (3, 4, 5)
+"""The integer bits of cells that an LSTM may have."""
+_ONE = INT16.max
+_HALF = """\
+int32_t half = 1 << 14;
+__asm__("" : "+r"(half)); /* in a register, for MLA */"""
+_SATURATED = "const int32_t positive = wide > INT16_MAX ? INT16_MAX : wide;"
+_SSAT = """\
+int32_t positive;
+__asm__("ssat %0, #16, %1" : "=r"(positive) : "r"(wide));"""
+
+
+def _to_16_bits(value: int) -> int:
+    return int(rounding_divide_by_pot(value, 16))
+
+
+EXP_EIGHTH = _to_16_bits(1895147668)
+THIRD = _to_16_bits(715827883)
+TWELVE_17THS = _to_16_bits(1515870810)
+EIGHT_17THS = _to_16_bits(-1010580540)
+MOST_FACTORS = 5
+"""Factors extend to e^-16; below -32 the exponential is 0."""
+_FACTORS = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
+
+
+@dataclass(frozen=True, slots=True)
+class GateFunction:
+    """The logistic function, or tanh, of arguments with some integer bits."""
+
+    integer_bits: int
+    is_tanh: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the intrinsic."""
+        return f"{'tanh' if self.is_tanh else 'logistic'}_of_{self.integer_bits}_bits"
+
+    @property
+    def power_bits(self) -> int:
+        """The integer bits of the exponential's argument."""
+        return self.integer_bits + self.is_tanh
+
+    @property
+    def factors(self) -> list[tuple[int, int]]:
+        """The exponents of 2 and factors of the bits of the distance to a quarter."""
+        return [item for item in _FACTORS if item[0] < self.power_bits]
+
+    def apply(self, x: Array) -> Array:
+        """Return the function of int16 values."""
+        value = np.asarray(x, np.int64)
+        half = (self._power(-np.abs(value)) + _ONE + 1) >> 1
+        y = TWELVE_17THS + _high_mul(half, EIGHT_17THS)
+        for _ in range(NEWTON_STEPS):
+            y = y + (_high_mul(y, (1 << 13) - _high_mul(half, y)) << 2)
+        positive = _saturated((y - (1 << 13)) << 2 if self.is_tanh else y << 1)
+        below = -positive if self.is_tanh else _ONE - positive
+        beside = np.where(value > 0, positive, below)
+        return np.asarray(np.where(value == 0, self.center, beside), np.int32)
+
+    @property
+    def center(self) -> int:
+        """The function of 0."""
+        return 0 if self.is_tanh else 1 << 14
+
+    def _power(self, a: IntArray) -> Array:
+        bits = self.power_bits
+        quarter = 1 << (13 - bits)
+        part = (a & (quarter - 1)) - quarter
+        x = (part << bits) + (1 << 12)
+        square = _high_mul(x, x)
+        cube = _high_mul(square, x)
+        fourth = _high_mul(square, square)
+        series = _high_mul(rounding_divide_by_pot(fourth, 2) + cube, THIRD) + square
+        x = x + rounding_divide_by_pot(series, 1)
+        result = _saturated(EXP_EIGHTH + _high_mul(x, EXP_EIGHTH))
+        for exponent, factor in self.factors:
+            bit = (part - a) >> (15 - bits + exponent) & 1
+            result = np.where(bit, _high_mul(result, factor), result)
+        if bits > MOST_FACTORS:
+            result = np.where(a < -(1 << (15 - bits + MOST_FACTORS)), 0, result)
+        return np.where(a == 0, _ONE, result)
+
+    def intrinsic(self) -> Intrinsic:
+        power = "\n".join(self._power_lines())
+        portable, assembly = (
+            "\n".join([power, *self._quotient_lines(saturated)])
+            for saturated in (_SATURATED, _SSAT)
+        )
+        function = "tanh" if self.is_tanh else "logistic"
+        return Intrinsic(
+            self.name,
+            inputs(INT32, "x"),
+            self.apply,
+            f"const int32_t half = 1 << 14;\n{portable}",
+            f"LiteRT's {function} of 16 bits, {self.integer_bits} of them integer.",
+            result=INT32,
+            requires="mla",
+            text={"gnu": f"{_HALF}\n{assembly}"},
+            instructions=56 + 2 * len(self.factors),
+        )
+
+    def _power_lines(self) -> list[str]:
+        """Return C that computes e^-|x|; no intermediate result is saturated."""
+        bits = self.power_bits
+        quarter = 1 << (13 - bits)
+        lines = [
+            "const int32_t below = x < 0 ? x : -x;",
+            f"const int32_t part = (below & {quarter - 1}) - {quarter};",
+            "const int32_t rest = part - below;",
+            f"const int32_t a = part * {1 << bits} + (1 << 12);",
+            "const int32_t square = (a * a + half) >> 15;",
+            "const int32_t cube = (square * a + half) >> 15;",
+            "const int32_t fourth = (square * square + half + (1 << 16)) >> 17;",
+            "const int32_t third = fourth + cube;",
+            f"const int32_t series = ((third * {THIRD} + half) >> 15) + square;",
+            "const int32_t sum = a + ((series + 1) >> 1);",
+            f"int32_t power = {EXP_EIGHTH} + ((sum * {EXP_EIGHTH} + half) >> 15);",
+        ]
+        for exponent, factor in self.factors:
+            scaled = f"(power * {factor} + half) >> 15" if factor else "0"
+            test = f"if ((rest & {1 << (15 - bits + exponent)}) != 0) {{"
+            lines += [test, f"    power = {scaled};", "}"]
+        if bits > MOST_FACTORS:
+            test = f"if (below < {-(1 << (15 - bits + MOST_FACTORS))}) {{"
+            lines += [test, "    power = 0;", "}"]
+        return lines
+
+    def _quotient_lines(self, saturated: str) -> list[str]:
+        """Return C that computes the result from the power."""
+        one = (1 << 28) + (1 << 15) - 1 - (1 << 14)
+        lines = [
+            "/* 2 / (1 + power) with 2 integer bits. */",
+            "const int32_t divisor = (power + 32768) >> 1;",
+            f"int32_t y = {TWELVE_17THS} + ((divisor * {EIGHT_17THS} + half) >> 15);",
+        ]
+        for _ in range(NEWTON_STEPS):
+            error = f"({one} - divisor * y) >> 15"
+            lines.append(f"y += ((y * ({error}) + half) >> 15) * 4;")
+        wide = "(y - (1 << 13)) * 4" if self.is_tanh else "y * 2"
+        negative = "-positive" if self.is_tanh else "INT16_MAX - positive"
+        return [
+            *lines,
+            f"const int32_t wide = {wide};",
+            saturated,
+            f"const int32_t beside = x > 0 ? positive : {negative};",
+            f"return x != 0 ? beside : {self.center};",
+        ]
+
+
+def _high_mul(a: Array, b: Array | int) -> Array:
+    product: Array = a * b
+    return np.asarray((product + (1 << 14)) >> 15)
+
+
+def _saturated(x: Array) -> Array:
+    return np.asarray(np.clip(x, INT16.min, INT16.max))
+
+
+GATE_FUNCTIONS = (
+    GateFunction(GATE_BITS, is_tanh=False),
+    *(GateFunction(bits, is_tanh=True) for bits in _CELL_BITS),
+)
+GATE_FUNCTION_INTRINSICS = {each.name: each.intrinsic() for each in GATE_FUNCTIONS}
