@@ -1,6 +1,6 @@
-"""The product of constant int8 weights and a vector by the int8 GEMM."""
+"""Products of constant int8 weights and one or two vectors by the int8 GEMM."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -16,16 +16,21 @@ from firmwright.ops.lstm import Index
 from firmwright.schedules.computed_channels import ComputedChannels
 from firmwright.schedules.cortex_m_dsp.gemm_tiles import (
     ByteColumnTile,
+    PairTile,
     plan_dsp_sums,
 )
-from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
+from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.epilogue import BindGroup
 from firmwright.schedules.epilogue_forms import FinishElement
 
 ROWS = 8
 """Rows of weights are computed in groups of that size."""
+PAIR_ROWS = 4
+"""The same if they are multiplied by two columns."""
+_PAIR = 2
 _GROUP = 4
 _UNROLL = (4, 2)
+_POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
 Convert = Callable[[ArithExpr, ArithExpr, int], ArithExpr]
 """Converts a sum to an element, given the row and its place in the group."""
@@ -48,16 +53,11 @@ class VectorProduct:
         self.size = weights.shape[1]
         depth = self.size + -self.size % _GROUP
         padded = np.pad(weights, ((0, 0), (0, depth - self.size)))
-
-        def end(rows: ComputedChannels, is_paired: bool) -> BindGroup:
-            biases = b.constant(name, bias, INT32)
-            return lambda b: partial(_bind_row, b, biases, convert, is_paired)
-
-        window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+        end = partial(_end, b, bias, convert, name)
         self.column: tir.Buffer | None = None
         if depth > self.size:
             self.column = b.allocate("column", INT8, (depth,))
-        layout = Im2colLayout(window, depth)
+        layout = Im2colLayout(_POINT, depth)
         self.gemm = plan_dsp_sums(b, layout, padded, ROWS, ByteColumnTile, end)
         if self.column is not None:
             for place in range(self.size, depth):
@@ -73,6 +73,37 @@ class VectorProduct:
         size = divide_up(self.size, _GROUP)
         words = b.view("words", column, first, (size,), dtype=UINT32, alignment=4)
         self.gemm.emit(b, words, 0, y)
+
+
+class PairProduct:
+    """The same weights and two rows of values, of which columns hold both."""
+
+    def __init__(
+        self, b: Kernel, x: tir.Buffer, weights: Array, bias: Array, convert: Convert
+    ) -> None:
+        layout = Im2colLayout(_POINT, weights.shape[1])
+        columns = b.allocate("columns", UINT32, (layout.words, _PAIR))
+        self.packer = Im2colPacker(b, layout, columns, x, 0)
+        tile = partial(PairTile, pixels=_PAIR)
+        end = partial(_end, b, bias, convert, "bias")
+        self.gemm = plan_dsp_sums(b, layout, weights, PAIR_ROWS, tile, end)
+
+    def emit(self, b: Kernel, offsets: Sequence[ArithExpr], y: tir.Buffer) -> None:
+        """Multiply the rows from two offsets; y is [row of x, row of weights]."""
+        self.packer.points(offsets)
+        self.gemm.emit(b, self.packer.columns, 0, y)
+
+
+def _end(
+    b: Kernel,
+    bias: Array,
+    convert: Convert,
+    name: str,
+    rows: ComputedChannels,
+    is_paired: bool,
+) -> BindGroup:
+    biases = b.constant(name, bias, INT32)
+    return lambda b: partial(_bind_row, b, biases, convert, is_paired)
 
 
 def _bind_row(
