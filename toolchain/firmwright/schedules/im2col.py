@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from firmwright.base.dtypes import UINT32
+from firmwright.base.dtypes import UINT32, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not
@@ -12,6 +12,7 @@ from firmwright.ops.kernel import Kernel, Nest, Position
 
 _UNROLL = 4
 _MAX_UNROLLED_COPIES = 16
+_WORD = 4
 
 
 def _factors(count: int) -> tuple[int, ...]:
@@ -110,9 +111,14 @@ class WindowPacker(ABC):
 
 @dataclass(frozen=True, slots=True)
 class RowIm2colPacker(WindowPacker):
-    """Packs windows into `columns` [pixel, element], by words if channels fill them."""
+    """Packs windows into `columns` [pixel, element].
+
+    Words are copied if channels fill them, or if the core reads and writes words of
+    bytes at any address.
+    """
 
     zero_point: int = 0
+    has_unaligned_words: bool = False
 
     @property
     def pixels(self) -> int:
@@ -133,13 +139,29 @@ class RowIm2colPacker(WindowPacker):
     def move(
         self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
     ) -> None:
-        b = self.b
         place = pixel * self.columns.shape[1] + first
-        lanes = 4 // self.x.dtype.size_bytes
-        dtype, steps = self.x.dtype, count
+        lanes = _WORD // self.x.dtype.size_bytes
+        words, rest = divmod(count, lanes)
         if self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0:
-            dtype, steps = UINT32, count // lanes
-        size = dtype.size_bytes
+            self._copy(offset, place, words, UINT32, _WORD)
+        elif self.has_unaligned_words and words:
+            self._copy(offset, place, words, UINT32, 1)
+            if rest:
+                done = words * lanes
+                self._copy(offset + done, place + done, rest, self.x.dtype)
+        else:
+            self._copy(offset, place, count, self.x.dtype)
+
+    def _copy(
+        self,
+        offset: ArithExpr,
+        place: ArithExpr,
+        steps: int,
+        dtype: DType,
+        alignment: int | None = None,
+    ) -> None:
+        """Copy elements of `dtype`, which are aligned to their size by default."""
+        b, size = self.b, alignment or dtype.size_bytes
         run = b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size)
         column = b.view(
             "to", self.columns, place, (steps,), dtype=dtype, access="w", alignment=size

@@ -35,7 +35,7 @@ _MIN_TAPS = 4
 """With fewer taps, a pair saves no instruction."""
 _MANY_SUMS = 5
 """With more outputs that use an input, blocks are short: their sums take registers."""
-_LONG, _SHORT = 8, 4
+_LONG, _SHORT = 8, 3
 
 
 def _configs(op: OpCall) -> Sequence[PixelBlock]:

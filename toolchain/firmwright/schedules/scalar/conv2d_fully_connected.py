@@ -28,7 +28,11 @@ from firmwright.schedules.scalar.gemm_tiles import (
     multiply_windows,
     stored_offset,
 )
-from firmwright.schedules.scalar.microkernels import FAMILIES, MicrokernelFamily
+from firmwright.schedules.scalar.microkernels import (
+    FAMILIES,
+    MLA_FAMILY,
+    MicrokernelFamily,
+)
 
 # A pointwise convolution multiplies directly from its input. Others first pack the
 # windows of a block of pixels as columns, with the zero point outside the input, so
@@ -208,7 +212,9 @@ def _multiply_in_blocks(
     has_high = family.has_high_product
     preference = FormPreference.FITTED if has_high else FormPreference.NARROW
     make_end = partial(rows.requantize, b, preference=preference)
-    multiply_windows(b, op, plan_gemm(b, tile, rows, starts, make_end))
+    gemm = plan_gemm(b, tile, rows, starts, make_end)
+    has_words = family is MLA_FAMILY
+    multiply_windows(b, op, gemm, has_unaligned_words=has_words)
 
 
 SCHEDULES = (

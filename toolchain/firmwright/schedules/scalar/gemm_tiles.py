@@ -192,7 +192,13 @@ def _add_products(
 
 
 def pack_columns(
-    b: Kernel, op: OpCall, zero_point: int, at: ArithExpr, shape: tuple[int, int]
+    b: Kernel,
+    op: OpCall,
+    zero_point: int,
+    at: ArithExpr,
+    shape: tuple[int, int],
+    *,
+    has_unaligned_words: bool = False,
 ) -> tir.Buffer:
     """Return the windows of output pixels, starting at `at`, packed one per row.
 
@@ -210,16 +216,30 @@ def pack_columns(
     columns = b.allocate("columns", image.dtype, shape)
     for pixel, tap in product(range(shape[0]), range(taps, shape[1])):
         b.store(columns, [pixel, tap], 0)
-    RowIm2colPacker(b, window, image, columns, zero_point).pack(op, at)
+    packer = RowIm2colPacker(b, window, image, columns, zero_point, has_unaligned_words)
+    packer.pack(op, at)
     return columns
 
 
-def multiply_windows(b: Kernel, op: OpCall, gemm: Gemm[tir.Buffer]) -> None:
+def multiply_windows(
+    b: Kernel,
+    op: OpCall,
+    gemm: Gemm[tir.Buffer],
+    *,
+    has_unaligned_words: bool = False,
+) -> None:
     """Multiply the windows of all output pixels, a block of pixels after the other."""
     x, w = op.input(0), op.input(1)
     at_once = gemm.tile.contract.layout.taps_per_step
     taps = divide_up(w.elements // w.shape[0], at_once) * at_once
     zero_point = per_tensor_quant(x).zero_point if x.dtype == INT8 else 0
     with pixel_blocks(b, op.output.elements // w.shape[0], gemm.pixels) as at:
-        columns = pack_columns(b, op, zero_point, at, (gemm.pixels, taps))
+        columns = pack_columns(
+            b,
+            op,
+            zero_point,
+            at,
+            (gemm.pixels, taps),
+            has_unaligned_words=has_unaligned_words,
+        )
         gemm.emit(b, columns, at)

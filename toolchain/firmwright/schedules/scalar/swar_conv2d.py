@@ -171,7 +171,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
     with pixel_blocks(b, op.output.elements // len(layer.bias), PIXELS) as at:
         with b.for_("pair", WORDS) as pair:
             place, shape = at + pair * 2, (2, rows.taps)
-            pixels = pack_columns(b, op, zero_point, place, shape)
+            has_words = family == "mla"
+            pixels = pack_columns(
+                b, op, zero_point, place, shape, has_unaligned_words=has_words
+            )
             with b.unrolled("k", rows.taps, _UNROLL, 4, 2) as k:
                 low = b.load_i32(pixels, [0, k])
                 high = b.load_i32(pixels, [1, k])
