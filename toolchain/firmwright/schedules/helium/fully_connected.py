@@ -18,7 +18,7 @@ from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import weight_zero_point
+from firmwright.ops.requantize import has_weight_zero_point, weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
@@ -145,8 +145,23 @@ def _build(op: OpCall, config: WeightConfig, b: Kernel) -> None:
     _multiply_rows(op, b, microkernel, [bias], settings)
 
 
-def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    params = vector_requantize.layer_parameters(op)
+def _channel_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    """Return a configuration for a layer in float32, and for one of several scales."""
+    if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
+        return ()
+    if op.numerics == "onnx":
+        return (NO_CONFIG,)
+    if has_weight_zero_point(op) or not has_int32_multiplier(op) or _settings(op):
+        return ()
+    applies = vector_requantize.supports_requantize(requantization_of(op))
+    return (NO_CONFIG,) if applies else ()
+
+
+def _build_channels(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    is_float32 = op.numerics == "onnx"
+    params = (
+        vector_requantize.layer_parameters(op) if is_float32 else requantization_of(op)
+    )
     bias = fold_zero_point_into_bias(op, weights_of(op))
     columns = vector_requantize.parameter_columns(params, bias)
     microkernel = int8_dot.ROWS_BY_CHANNEL
@@ -180,14 +195,12 @@ SCHEDULES = (
         build=_build,
         takes_weight_zero_point=True,
     ),
-    vector_requantize.int8_schedules(
+    *vector_requantize.int8_schedules(
         helium_schedule(
             "helium.fully_connected.channels",
             "fully_connected",
-            build=_build_float32,
-            configs=lambda op: (
-                (NO_CONFIG,) if vector_requantize.supports_int8_layer(op) else ()
-            ),
+            build=_build_channels,
+            configs=_channel_configs,
         )
-    )[1],
+    ),
 )
