@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firmwright.base.dtypes import INT8, INT32, INT64, Array
+from firmwright.base.quant import Rounding
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ir.tir.intrinsic import immediates, inputs
 from firmwright.kernels.elementwise import value_intrinsic
 from firmwright.kernels.isa import mve
@@ -18,11 +25,15 @@ from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import has_weight_zero_point, weight_zero_point
+from firmwright.ops.requantize import (
+    Requantization,
+    has_weight_zero_point,
+    weight_zero_point,
+)
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
-from firmwright.schedules.helium import int8_dot, vector_requantize
+from firmwright.schedules.helium import int8_dot, int16_dot, vector_requantize
 from firmwright.schedules.helium.dot_product_kernels import COLUMN, DotProductKernel
 from firmwright.schedules.helium.dot_product_loop import WeightConfig, weight_configs
 from firmwright.schedules.helium.vector_ending import (
@@ -100,8 +111,58 @@ _INT8_WITH_SHARES = DotProductKernel(
     "mve_matvec_shares_int8", COLUMN, _ENDING, has_shares=True
 )
 _INT4 = DotProductKernel("mve_matvec_int4", COLUMN, _ENDING, Weights.INT4)
-INTRINSICS = (FOLDED,)
-INTRINSIC_MAKERS = {**_INT8.makers, **_INT8_WITH_SHARES.makers, **_INT4.makers}
+
+
+# LiteRT rounds the sums of layers with a scale for each output once: VMULH leaves the
+# product by 2^-32, rounded down, and VRSHL rounds the rest (int16_dot.py).
+
+
+def _rounded_once(**x: ArithExpr) -> ArithExpr:
+    """Return the result of a sum; the table has the shifts that VRSHL performs."""
+    scale = [x["sum"] + x["bias"], x["multiplier"], x["shift"] - 1]
+    moved = call_intrinsic("requantize_once", scale, INT32) + x["zero_point"]
+    return minimum(maximum(moved, x["low"]), x["high"]).cast(INT8)
+
+
+ROUNDED_ONCE = value_intrinsic(
+    "mve_requantized_once",
+    inputs(INT32, "sum", "bias", "multiplier", "shift", "zero_point", "low", "high"),
+    _rounded_once,
+    "Adds the bias to a sum and requantizes it with one rounding.",
+)
+
+
+def _finish_once(vector: str, target: str, lanes: str) -> str:
+    k = VectorBuilder("once")
+    total = k.variable(vector, _WORDS)
+    k(mve.vaddq_s32, total, k.variable("bias", _WORDS), into=total)
+    k(mve.vmulhq_s32, total, k.variable("multiplier", _WORDS), into=total)
+    k(mve.vrshlq_s32, total, k.variable("shift", _WORDS), into=total)
+    k(mve.vqaddq_n_s32, total, k.number("zero_point"), into=total)
+    vector_requantize.limit_lanes(k, total, INT8)
+    store_lanes(k, total, target, INT8, lanes)
+    return vector_text(k.build_vectors())
+
+
+ROWS_ROUNDED_ONCE = DotProductKernel(
+    "mve_matvec_once",
+    COLUMN,
+    VectorEnding(
+        output=INT8,
+        tables=(ParameterTable("q", INT32, ("bias", "multiplier", "shift")),),
+        settings=immediates("zero_point", "low", "high", "lanes"),
+        element=ROUNDED_ONCE,
+        finish=_finish_once,
+        instructions=lambda given: 8,
+    ),
+)
+INTRINSICS = (FOLDED, ROUNDED_ONCE)
+INTRINSIC_MAKERS = {
+    **_INT8.makers,
+    **_INT8_WITH_SHARES.makers,
+    **_INT4.makers,
+    **ROWS_ROUNDED_ONCE.makers,
+}
 
 
 def folded_settings(folded: FoldedRequantize, lanes: int) -> list[int] | None:
@@ -153,8 +214,14 @@ def _channel_configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return (NO_CONFIG,)
     if has_weight_zero_point(op) or not has_int32_multiplier(op) or _settings(op):
         return ()
-    applies = vector_requantize.supports_requantize(requantization_of(op))
+    params = requantization_of(op)
+    applies = vector_requantize.supports_requantize(params) or _rounds_once(params)
     return (NO_CONFIG,) if applies else ()
+
+
+def _rounds_once(params: Requantization) -> bool:
+    is_once = params.rounding is Rounding.ONCE
+    return is_once and int16_dot.supports_requantize(params)
 
 
 def _build_channels(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -163,10 +230,15 @@ def _build_channels(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         vector_requantize.layer_parameters(op) if is_float32 else requantization_of(op)
     )
     bias = fold_zero_point_into_bias(op, weights_of(op))
+    once = _rounds_once(params)
+    if once:
+        params = int16_dot.adjust_round_once_shifts(params)
     columns = vector_requantize.parameter_columns(params, bias)
-    microkernel = int8_dot.ROWS_BY_CHANNEL
+    microkernel = ROWS_ROUNDED_ONCE if once else int8_dot.ROWS_BY_CHANNEL
     lanes = microkernel.blocks(len(bias)).stored
-    settings = vector_requantize.epilogue_settings(params, lanes)
+    settings = [params.zero_point, params.clamp_min, params.clamp_max, lanes]
+    if not once:
+        settings = vector_requantize.epilogue_settings(params, lanes)
     _multiply_rows(op, b, microkernel, columns, settings)
 
 
