@@ -30,7 +30,11 @@ FOR_OTHER_LAYERS = (
 )
 """Schedules for other dtypes, few outputs, lines, large windows or whole tiles."""
 LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
-FOR_SOME_LAYERS = {"helium.depthwise.channels", "rvv.depthwise_conv2d.channels"}
+FOR_SOME_LAYERS = {
+    "helium.conv2d.short_columns",
+    "helium.depthwise.channels",
+    "rvv.depthwise_conv2d.channels",
+}
 
 
 def _is_for_others(schedule) -> bool:
