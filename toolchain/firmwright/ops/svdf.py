@@ -162,10 +162,10 @@ def lower(call: OpCall, b: Kernel) -> None:
             source = _FeatureSource(quantized, [], row)
         return partial(_feature, call, b, source, bias)
 
-    emit_units(call, b, start)
+    _emit_units(call, b, start)
 
 
-def emit_units(
+def _emit_units(
     call: OpCall,
     b: Kernel,
     start: Callable[[ArithExpr], Callable[[ArithExpr], ArithExpr]],
@@ -264,7 +264,7 @@ def _feature(
             weight = weight.cast(INT32)
         acc.add(item * weight)
     if row is None:
-        return requantize_state(call, acc.value)
+        return _requantize_state(call, acc.value)
     return acc.value.cast(FLOAT32) * row.scale.value
 
 
@@ -285,7 +285,7 @@ def _accumulate(
     total.add(product)
 
 
-def requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
+def _requantize_state(call: OpCall, acc: ArithExpr) -> ArithExpr:
     if call.input(0).dtype == FLOAT32:
         return acc
     kind = call.input(_STATE).dtype
