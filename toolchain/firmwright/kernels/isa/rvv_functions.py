@@ -3,7 +3,14 @@
 import operator
 from typing import Annotated
 
-from firmwright.base.dtypes import INT16, INT32, INT64, UINT32, DType
+from firmwright.base.dtypes import (
+    INT16,
+    INT32,
+    INT64,
+    UINT16,
+    UINT32,
+    DType,
+)
 from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.kernels.isa.instruction import (
     AddressForm,
@@ -16,6 +23,7 @@ from firmwright.kernels.isa.lanes import bit_or, shift_right
 from firmwright.kernels.isa.rvv_groups import (
     ROUNDED_TEXT,
     Vectors,
+    as_int,
     lane_shift_left,
     lane_shift_right,
     narrowed,
@@ -51,7 +59,10 @@ def _reversed(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def add_functions(some: Vectors, many: Vectors) -> None:
     """Add those of products in `some` lanes, of halves in `many`."""
     _add_halves(many)
-    _add_search(many)
+    for v in (some, many):
+        _add_words(v)
+    _gather(many, INT32)
+    _add_interpolation(some)
     v = some
     v.lane_row("vwmul_vv", _product, INT32, INT16, INT16)
     v.lane_row("vssra_vx", rounded_lane, INT32, INT32, Word, text=ROUNDED_TEXT)
@@ -83,21 +94,32 @@ def _add_halves(v: Vectors) -> None:
     v.lane_row("vsadd_vv", saturating_add, *kinds)
 
 
+def _as_word(value: ArithExpr) -> ArithExpr:
+    return value.cast(UINT32)
+
+
 def _saturating_subtract(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return saturate_cast(a.cast(INT64) - b.cast(INT64), a.expr.dtype)
 
 
-def _add_search(v: Vectors) -> None:
-    """Add the steps of a search in a table of words."""
-    _gather(v, INT32)
+def _add_words(v: Vectors) -> None:
     v.lane_row("vssub_vv", _saturating_subtract, INT32, INT32, INT32)
     for name, function in (
         ("vadd", add),
         ("vand", wrapping(operator.and_)),
-        ("vxor", wrapping(bit_xor)),
     ):
         v.lane_row(f"{name}_vx", function, INT32, INT32, Int)
     v.lane_row("vxor_vv", wrapping(bit_xor), INT32, INT32, INT32)
+
+
+def _add_interpolation(v: Vectors) -> None:
+    """Add the other steps between two entries of a table of halves."""
+    _gather(v, UINT16)
+    v.lane_row("vzext_vf2", _as_word, UINT32, UINT16, text="{a}")
+    v.lane_row("vsext_vf2", as_int, INT32, INT16, text="{a}")
+    v.lane_row("vsub_vv", subtract, INT32, INT32, INT32)
+    v.lane_row("vmin_vx", minimum, INT32, INT32, Int)
+    v.lane_row("vsll_vx", lane_shift_left, INT32, INT32, Word)
 
 
 def _gather(v: Vectors, dtype: DType) -> None:

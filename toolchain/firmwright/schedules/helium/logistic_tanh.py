@@ -11,7 +11,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.kernels.elementwise import ElementLoop, helium_text
+from firmwright.kernels.elementwise import Compute, ElementLoop, helium_text
 from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import negative
 from firmwright.kernels.isa.mve_memory import MVE_MEMORY
@@ -32,7 +32,7 @@ _GATHER = MVE_MEMORY.rows["vldrhq_gather_shifted_offset_u32"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Curve:
+class Curve:
     """Numbers of the interpolation: fraction bits, and from its sum to the result.
 
     The sum is limited to `most`. The result is the sum plus `above`, or `below` minus
@@ -46,14 +46,14 @@ class _Curve:
     right: int
 
 
-_CURVES = {
-    "logistic": _Curve(9, 0x1FFFC00, 512, 0x20001FF, 10),
-    "tanh": _Curve(8, 0xFFFF00, 128 - (1 << 23), 0x80007F, 8),
+CURVES = {
+    "logistic": Curve(9, 0x1FFFC00, 512, 0x20001FF, 10),
+    "tanh": Curve(8, 0xFFFF00, 128 - (1 << 23), 0x80007F, 8),
 }
 
 
 def _compute(
-    curve: _Curve, k: VectorBuilder, lanes: Sequence[VirtualRegister]
+    curve: Curve, k: VectorBuilder, lanes: Sequence[VirtualRegister]
 ) -> VirtualRegister:
     """Interpolate between two entries of the table."""
     scaled = k(mve.vmulq_n_s32, lanes[0], k.number("multiplier"))
@@ -83,13 +83,13 @@ def _compute(
     return k(mve.vshrq_n_s32, chosen, curve.right)
 
 
-def _lookup(op: str) -> Intrinsic:
-    loop = ElementLoop(
-        (PointerOperand("x", INT16),),
-        PointerOperand("y", INT16, "w"),
-        INT32,
-        partial(_compute, _CURVES[op]),
-    )
+def lookup(
+    op: str, family: str, text: str, count: tuple[int, int], *macros: str
+) -> Intrinsic:
+    """Return the micro-kernel of a family with the C `text`.
+
+    `count` has the lanes of a vector and its instructions.
+    """
 
     def meaning(
         y: Array, x: Array, table: Array, multiplier: Array, shift: Array, count: Array
@@ -97,8 +97,9 @@ def _lookup(op: str) -> Intrinsic:
         raised = np.asarray(x)[:count].astype(np.int64) * multiplier + (1 << shift >> 1)
         return lookup_sigmoid_array(raised >> shift, op == "tanh").astype(np.int16)
 
+    lanes, instructions = count
     return Intrinsic(
-        f"mve_{op}_int16",
+        f"{family}_{op}_int16",
         (
             *pointers(INT16, "w", y=1),
             *pointers(INT16, x=1),
@@ -106,28 +107,40 @@ def _lookup(op: str) -> Intrinsic:
             *immediates("multiplier", "shift", "count"),
         ),
         meaning,
-        fill_text(_C["portable"], **asdict(_CURVES[op])),
+        fill_text(_C["portable"], **asdict(CURVES[op])),
         f"{op} of `count` values.",
-        requires="mve",
-        text={"gnu": helium_text(loop)},
-        definitions=(KEEP_STORES,),
-        count=lambda args: 20 + divide_up(args[5], 4) * 22,
+        requires=family,
+        text={"gnu": text},
+        definitions=macros,
+        count=lambda args: 20 + divide_up(args[5], lanes) * instructions,
     )
 
 
-def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def lookup_loop(compute: Compute) -> ElementLoop:
+    x, y = PointerOperand("x", INT16), PointerOperand("y", INT16, "w")
+    return ElementLoop((x,), y, INT32, compute)
+
+
+def _lookup(op: str) -> Intrinsic:
+    loop = lookup_loop(partial(_compute, CURVES[op]))
+    return lookup(op, "mve", helium_text(loop), (4, 22), KEEP_STORES)
+
+
+def build_lookup(
+    op: OpCall, config: ScheduleConfig, b: Kernel, family: str = "mve"
+) -> None:
     table = b.constant("sigmoid", sigmoid_table(), UINT16)
     count = op.output.elements
     x = b.pointer(b.input(0), 0, count)
     y = b.pointer(b.y, 0, count, "w")
     places = [y, x, b.pointer(table, 0, table.elements)]
-    b.evaluate(f"mve_{op.op}_int16", [*places, *step_multiplier(op), count])
+    b.evaluate(f"{family}_{op.op}_int16", [*places, *step_multiplier(op), count])
 
 
-INTRINSICS = tuple(map(_lookup, _CURVES))
+INTRINSICS = tuple(map(_lookup, CURVES))
 SCHEDULES = tuple(
     helium_schedule(
-        f"helium.{op}.int16", op, configs=for_inputs_of(INT16), build=_build
+        f"helium.{op}.int16", op, configs=for_inputs_of(INT16), build=build_lookup
     )
-    for op in _CURVES
+    for op in CURVES
 )
