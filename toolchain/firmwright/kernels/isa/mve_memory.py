@@ -207,6 +207,7 @@ _STORES = (
 )
 _GATHERS = (
     (_Access("vldrb", "u8", INT8, INT8), 0),
+    (_Access("vldrb", "u8", UINT8, UINT8), 0),
     (_Access("vldrb", "u16", UINT8, UINT16), 0),
     (_Access("vldrb", "s16", INT8, INT16), 0),
     (_Access("vldrh", "u16", UINT16, UINT16), 1),
