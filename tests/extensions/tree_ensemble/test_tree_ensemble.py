@@ -11,7 +11,8 @@ import pytest
 import onnx
 from firmwright.base.errors import UnsupportedError
 from firmwright.extensions.tree_ensemble.code_schedule import SCHEDULES
-from firmwright.extensions.tree_ensemble.forest import quantize_leaves
+from firmwright.extensions.tree_ensemble.forest import plan_sums, quantize_leaves
+from firmwright.extensions.tree_ensemble.node_table import build_node_table
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
@@ -287,3 +288,71 @@ def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> No
     assert build_image(small).model_flash_bytes <= 8 * branches
     fast = compile_for(module, "mps2-an386", optimize="speed")
     assert measure_instructions(fast, sample={"X": x[:1]}).total.instructions <= 3500
+
+
+def chain(branches: int, features: int) -> bytes:
+    """Build a tree whose right sides are leaves, on every feature in turn."""
+    numbers = range(branches)
+    columns = {
+        "nodes_treeids": [0] * (2 * branches + 1),
+        "nodes_nodeids": list(range(2 * branches + 1)),
+        "nodes_modes": ["BRANCH_LEQ"] * branches + ["LEAF"] * (branches + 1),
+        "nodes_featureids": [k % features for k in numbers] + [0] * (branches + 1),
+        "nodes_values": [float(-k) for k in numbers] + [0.0] * (branches + 1),
+        "nodes_truenodeids": [k + 1 for k in numbers] + [0] * (branches + 1),
+        "nodes_falsenodeids": [branches + 1 + k for k in numbers]
+        + [0] * (branches + 1),
+        "target_treeids": [0] * (branches + 1),
+        "target_nodeids": list(range(branches, 2 * branches + 1)),
+        "target_ids": [0] * (branches + 1),
+        "target_weights": [float(k) for k in range(branches + 1)],
+    }
+    node = helper.make_node(
+        "TreeEnsembleRegressor",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        **columns,
+    )
+    return model_of(node, {"y": TensorProto.FLOAT}, features)
+
+
+@pytest.mark.parametrize(
+    ("branches", "features", "words"),
+    [pytest.param(900, 300, 1, marks=pytest.mark.deep), (1500, 600, 2)],
+)
+def test_a_deep_tree_over_many_features_is_a_table(
+    branches: int, features: int, words: int
+) -> None:
+    described = tree_call(imported(chain(branches, features)))
+    assert not any(rule.configs(described) for rule in SCHEDULES if "code" in rule.name)
+    (group,) = plan_sums(described).groups
+    assert build_node_table(group).form.value == words
+    kernel = Kernel("k", described)
+    op_table()["tree_ensemble"].lower(described, kernel)
+    x = np.full((ROWS, features), -1e6, np.float32)
+    ends = np.linspace(0, branches, ROWS, dtype=np.int64)
+    for row, end in enumerate(ends.tolist()):
+        x[row, end % features] = -end + 0.5
+    y = np.zeros((ROWS, 1), np.float32)
+    function = kernel.build()
+    interpreter = Interpreter({"k": function}, INTRINSICS, kernel.constants)
+    interpreter.run("k", {"x": x, "y": y})
+    constants = [described.constant_array(k) for k in range(1, 7)]
+    (expected,) = op_table()["tree_ensemble"].reference(described, [x, *constants])
+    assert np.array_equal(y, expected)
+    assert len(np.unique(y)) > ROWS // 2
+
+
+@pytest.mark.deep
+def test_nodes_in_a_circle_are_refused() -> None:
+    model = onnx.load_from_string(chain(3, 2))
+    (items,) = (
+        item.ints
+        for item in model.graph.node[0].attribute
+        if item.name == "nodes_truenodeids"
+    )
+    items[2] = 0
+    with pytest.raises(UnsupportedError, match="a circle of nodes"):
+        imported(model.SerializeToString())
