@@ -28,7 +28,7 @@ SMALL_BLOCK = 20
 FEW = {
     "mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10),
     "mps3-an547": (2, 3, 5, 7, 14),
-    "qemu-riscv32-virt-v": (0, 1, 2, 3, 5, 7),
+    "qemu-riscv32-virt-v": (0, 1, 2, 3, 5, 7, FIRST, FIRST + 7, FIRST + 9),
 }
 """Layers that always run, one of each kind that has assembly."""
 PROFILES = ("litert", "tflm")
