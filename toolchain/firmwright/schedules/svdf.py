@@ -236,6 +236,17 @@ def _round_upward(params: Requantization, dtype: DType, total: ArithExpr) -> Ari
     return minimum(maximum(result, params.clamp_min), params.clamp_max).cast(dtype)
 
 
+def _copy(b: Kernel, x: tir.Buffer, y: tir.Buffer) -> None:
+    """Copy the state, in words if it has whole ones."""
+    size = x.elements * x.dtype.size_bytes
+    dtype = x.dtype if size % UINT32.size_bytes else UINT32
+    count = size // dtype.size_bytes
+    source = b.view("old", x, 0, (count,), dtype=dtype, alignment=4)
+    target = b.view("copy", y, 0, (count,), dtype=dtype, access="w", alignment=4)
+    with b.unrolled("i", count, *_UNROLL) as i:
+        b.store(target, [i], b.load(source, [i]))
+
+
 def move_vectors(
     name: str, b: Kernel, before: tir.Buffer, after: tir.Buffer, count: int
 ) -> None:
@@ -244,8 +255,7 @@ def move_vectors(
     It moves them inside of `after`, as accesses of an intrinsic have no known order.
     The copy from `before` vanishes where it is the same memory.
     """
-    with b.unrolled("i", count + 1, *_UNROLL) as i:
-        b.store(after, [i], b.load(before, [i]))
+    _copy(b, before, after)
     target, source = b.pointer(after, 0, count, "w"), b.pointer(after, 1, count)
     b.evaluate(name, [target, source, count])
 

@@ -35,8 +35,14 @@ from firmwright.ops.svdf import (
 )
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.int8_dot import ENDING, ROWS_BY_CHANNEL
-from firmwright.schedules.helium.vector_ending import VECTOR, SumVector
+from firmwright.schedules.helium.dot_product_kernels import COLUMN, DotProductKernel
+from firmwright.schedules.helium.int8_dot import REQUANTIZED
+from firmwright.schedules.helium.vector_ending import (
+    VECTOR,
+    ParameterTable,
+    SumVector,
+    VectorEnding,
+)
 from firmwright.schedules.helium.vector_requantize import supports_requantize
 from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.svdf import (
@@ -52,6 +58,35 @@ _SIZE_MAX = 128
 """The elements of a unit; longer units have other schedules."""
 _CALL = 6
 """Instructions of a call of the micro-kernel besides its products and outputs."""
+
+
+def _finish(vector: str, target: str, lanes: str) -> str:
+    """Return C that requantizes a vector with the factor of the layer."""
+    return "\n".join(
+        [
+            f"{vector} = vaddq_s32({vector}, bias);",
+            "const int32x4_t factors = vdupq_n_s32(multiplier);",
+            "const int32x4_t shifts = vdupq_n_s32(shift);",
+            vector_requantize.scale_assembly(vector, "factors", "shifts"),
+            f"{vector} = vqaddq_n_s32({vector}, zero_point);",
+            vector_requantize.store_assembly(vector, target, lanes),
+        ]
+    )
+
+
+ENDING = VectorEnding(
+    output=INT8,
+    tables=(ParameterTable("q", INT32, ("bias",)),),
+    settings=(
+        *immediates("multiplier", "shift"),
+        *vector_requantize.EPILOGUE_OPERANDS,
+    ),
+    element=REQUANTIZED,
+    finish=_finish,
+    instructions=lambda given: 8 + (0, 2, 3, 1)[given["rounding"]],
+)
+"""Outputs of layers whose channels have one factor."""
+_FILTERS = DotProductKernel("mve_matvec_layer", COLUMN, ENDING)
 _VECTORS = (SumVector("first", "y"), SumVector("second", "y", VECTOR))
 _FILE = mve_file(4, has_core_sums=True)
 
@@ -70,16 +105,16 @@ class _Product:
 
     @property
     def table(self) -> Array:
-        """The parameters of each block."""
-        columns = vector_requantize.parameter_columns(self.requantization, self.bias)
-        return self.blocks.table(*columns)
+        """The start values of each block."""
+        wrapped = self.bias.astype(np.uint32).view(np.int32)
+        return self.blocks.table(wrapped)
 
     @property
     def settings(self) -> list[int]:
         """The immediate operands of the micro-kernels."""
-        return vector_requantize.epilogue_settings(
-            self.requantization, self.blocks.stored
-        )
+        params, lanes = self.requantization, self.blocks.stored
+        ending = vector_requantize.epilogue_settings(params, lanes)
+        return [params.multipliers[0], params.shifts[0], *ending]
 
 
 def _features(op: OpCall) -> _Product:
@@ -105,8 +140,8 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     product, units = _features(op), _units(op)
     filters, depth = product.matrix.shape
-    tables = {"parameters": product.table}
-    gemm = ROWS_BY_CHANNEL.gemm(b, product.matrix, tables, product.settings)
+    tables = {"bias": product.table}
+    gemm = _FILTERS.gemm(b, product.matrix, tables, product.settings)
 
     def features(n: ArithExpr, newest: tir.Buffer) -> None:
         x = b.pointer(b.input(0), n * depth, depth)
@@ -123,7 +158,7 @@ def _unit_step(b: Kernel, units: _Product) -> UnitStep:
     rows = blocks.rows(units.matrix)
     weights = b.constant("time_weights", rows.reshape(-1, ROWS * size), INT8)
     table = units.table
-    parameters = b.constant("unit_parameters", table, INT32)
+    bias = b.constant("unit_bias", table, INT32)
     each = table.size // blocks.count
 
     def emit(n: ArithExpr, state: tir.Buffer) -> None:
@@ -132,7 +167,7 @@ def _unit_step(b: Kernel, units: _Product) -> UnitStep:
             operands = [
                 b.pointer(weights, block * (ROWS * size), ROWS * size),
                 b.pointer(state, unit * size, ROWS * size),
-                b.pointer(parameters, block * each, each),
+                b.pointer(bias, block * each, each),
                 b.pointer(b.y, unit, blocks.stored, "w"),
             ]
             b.evaluate(f"mve_units_{size}", [*operands, *units.settings])
@@ -215,8 +250,11 @@ INTRINSICS = tuple(
     )
 )
 INTRINSIC_MAKERS = {
-    f"mve_units_{size}": partial(_intrinsic, size)
-    for size in range(HALVES, _SIZE_MAX + 1, HALVES)
+    **_FILTERS.makers,
+    **{
+        f"mve_units_{size}": partial(_intrinsic, size)
+        for size in range(HALVES, _SIZE_MAX + 1, HALVES)
+    },
 }
 SCHEDULES = (
     helium_schedule("helium.svdf.rows", "svdf", configs=_configs, build=_build),
