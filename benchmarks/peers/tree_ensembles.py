@@ -1,0 +1,337 @@
+# ruff: noqa: INP001  # a script, not a package
+r"""Measure tree ensembles of scikit-learn beside emlearn's two forms, as a table.
+
+    python benchmarks/peers/tree_ensembles.py --emlearn VENV/bin/python
+
+VENV is an environment with emlearn and the scikit-learn of this one. Six ensembles are
+trained with fixed seeds on whole numbers of 16 bits, which emlearn takes, and exported
+by skl2onnx. The instructions are those of a function that predicts samples in turn,
+counted in QEMU and divided by their number: for Firmwright with the copy of the
+features, the checks of `run` and the choice of the class. Flash is what an image has
+beyond one without a model. A share in parentheses is that of results equal to
+scikit-learn's, if not all are.
+
+Needs QEMU, and the extras `sklearn` and `verify`.
+"""
+
+import argparse
+import pickle
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from skl2onnx import to_onnx
+from sklearn.datasets import make_classification
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.tree import DecisionTreeClassifier
+
+from firmwright.base.cache_folder import cache_root
+from firmwright.boards import load_board
+from firmwright.build.elf_reader import read_sections_and_symbols
+from firmwright.device.instruction_counter import (
+    InstructionCounter,
+    build_counter_plugin,
+)
+
+BOARDS = ("microbit", "mps2-an386", "mps3-an547", "qemu-riscv32-virt")
+FORMS = ("inline", "loadable")
+FEATURES = 10
+CONVERT = """\
+import pickle, sys, emlearn
+estimator = pickle.load(open(sys.argv[1], "rb"))
+for method in ("inline", "loadable"):
+    model = emlearn.convert(estimator, method=method, dtype="int16_t")
+    open(f"{sys.argv[2]}/{method}.h", "w").write(model.save(name="peer"))
+print(emlearn.__path__[0])
+"""
+MAIN = """\
+#pragma GCC optimize("O2")
+#include <stdint.h>
+#include "port/fwr_port.h"
+$model
+static const $type samples[$count][$features] = {$samples};
+static $kind results[$count];
+
+__attribute__((noinline)) void root(void)
+{
+    for (int32_t i = 0; i < $count; ++i) {
+        $predict
+    }
+}
+
+static void leave(void) /* by semihosting */
+{
+#if defined(__riscv)
+    register uint32_t call __asm__("a0") = 0x18;
+    register uint32_t reason __asm__("a1") = 0x20026;
+    __asm__ volatile(
+        ".option push\\n.option norvc\\n.balign 16\\n"
+        "slli x0, x0, 0x1f\\nebreak\\nsrai x0, x0, 7\\n.option pop"
+        : : "r"(call), "r"(reason));
+#else
+    register uint32_t call __asm__("r0") = 0x18;
+    register uint32_t reason __asm__("r1") = 0x20026;
+    __asm__ volatile("bkpt 0xab" : : "r"(call), "r"(reason));
+#endif
+    for (;;) {}
+}
+
+int main(void)
+{
+    fwr_port_init();
+    $begin
+    root();
+    for (int32_t i = 0; i < $count; ++i) {
+        union { $kind value; uint32_t bits; } result = {results[i]};
+        for (int32_t k = 28; k >= 0; k -= 4) {
+            fwr_port_byte_out((uint8_t)"0123456789abcdef"[result.bits >> k & 15]);
+        }
+    }
+    fwr_port_byte_out('\\n');
+    root();
+    leave();
+}
+"""
+POOLS = """\
+#include "trees.h"
+static uint32_t sram[(TREES_SRAM_SIZE + 3) / 4] __attribute__((aligned(16)));
+static const struct trees_workspace_pools pools = {.sram = (uint8_t *)sram};
+static struct trees_inputs in;
+static struct trees_outputs out;
+"""
+RUN = """\
+__builtin_memcpy(in.X, samples[i], sizeof(samples[i]));
+        (void)trees_run(&in, &out, &pools);
+        results[i] = $result;"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """A trained estimator, its ONNX file, and the samples to predict."""
+
+    name: str
+    estimator: Any
+    model: bytes
+    samples: Any
+
+    @property
+    def expected(self) -> Any:
+        return self.estimator.predict(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a prediction takes; `equal` is the share of scikit-learn's results."""
+
+    instructions: float
+    flash_bytes: int
+    equal: float
+
+    def __str__(self) -> str:
+        shown = f"{self.instructions:,.0f} / {self.flash_bytes:,}"
+        return shown if self.equal == 1 else f"{shown} ({self.equal:.0%})"
+
+
+def train(count: int) -> Iterator[Ensemble]:
+    x, y = make_classification(
+        4000, FEATURES, n_informative=6, n_classes=3, random_state=7
+    )
+    x = np.rint(x * 1000).astype(np.float32)
+    value = x[:, 0] * 3 + np.sin(x[:, 1] / 1000) * 5000
+    depth = {"max_depth": 8, "random_state": 1}
+    estimators = {
+        "tree, depth 8": (DecisionTreeClassifier(**depth), y),
+        "forest 10 x 6": (RandomForestClassifier(10, max_depth=6, random_state=1), y),
+        "forest 100 x 8": (RandomForestClassifier(100, **depth), y),
+        "extra trees 50 x 8": (ExtraTreesClassifier(50, **depth), y),
+        "regression 20 x 8": (ExtraTreesRegressor(20, **depth), value),
+        "boosting 30 x 3": (GradientBoostingClassifier(n_estimators=30), y),
+    }
+    for name, (estimator, target) in estimators.items():
+        estimator.fit(x[:3000], target[:3000])
+        options = {"zipmap": False} if hasattr(estimator, "predict_proba") else None
+        data = to_onnx(estimator, x[:1], options=options).SerializeToString()
+        yield Ensemble(name, estimator, data, x[3000 : 3000 + count])
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The C of a model in an image; `kind` is the type of a result."""
+
+    model: str
+    begin: str
+    predict: str
+    type: str
+    kind: str
+
+
+EMPTY = Program("", "", "results[i] = samples[i][0];", "int16_t", "int32_t")
+
+
+class Images:
+    """Builds and runs images of both, with the start-up code of Firmwright."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self.python, self.folder = python, folder
+        self.plugin = build_counter_plugin(cache_root() / "plugins")
+        self.empty: dict[str, int] = {}
+
+    def convert(self, ensemble: Ensemble) -> bool:
+        """Write the C of both forms; return whether emlearn supports the ensemble."""
+        pickled = self.folder / "estimator"
+        pickled.write_bytes(pickle.dumps(ensemble.estimator))
+        command = [str(self.python), "-c", CONVERT, str(pickled), str(self.folder)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=300
+        )
+        self.headers = Path(
+            done.stdout.strip().splitlines()[-1:][0] if done.stdout else ""
+        )
+        return done.returncode == 0
+
+    def firmwright(self, ensemble: Ensemble, board: str, goal: str) -> Figures:
+        is_classifier = hasattr(ensemble.estimator, "predict_proba")
+        result = "(int32_t)out.label[0]" if is_classifier else "out.variable[0]"
+        begin = "trees_map_io(&pools, &in, &out);"
+        run, kind = RUN.replace("$result", result), _kind(ensemble)
+        program = Program(POOLS, begin, run, "float", kind)
+        return self._measure(ensemble, board, program, goal)
+
+    def emlearn(self, ensemble: Ensemble, board: str, form: str) -> Figures:
+        model = self._with_headers((self.folder / f"{form}.h").read_text())
+        run = f"results[i] = peer_predict(samples[i], {FEATURES});"
+        program = Program(model, "", run, "int16_t", _kind(ensemble))
+        return self._measure(ensemble, board, program, "size")
+
+    def _measure(
+        self, ensemble: Ensemble, board: str, program: Program, goal: str
+    ) -> Figures:
+        if board not in self.empty:
+            empty = self._build(ensemble, board, EMPTY, "size")
+            self.empty[board] = _flash_bytes(empty)
+        image = self._build(ensemble, board, program, goal)
+        count, text = self._run(image, board)
+        dtype = np.int32 if program.kind == "int32_t" else np.float32
+        results = np.frombuffer(bytes.fromhex(text), ">u4").astype(np.uint32)
+        equal = np.isclose(results.view(dtype), ensemble.expected, rtol=1e-6)
+        flash = _flash_bytes(image) - self.empty[board]
+        return Figures(count / len(ensemble.samples), flash, float(np.mean(equal)))
+
+    def _with_headers(self, text: str) -> str:
+        """Return the C with emlearn's headers in the place of their includes."""
+        seen: set[str] = set()
+
+        def paste(line: re.Match[str]) -> str:
+            if line[1] in seen:
+                return ""
+            seen.add(line[1])
+            return self._pasted((self.headers / line[1]).read_text(), paste)
+
+        return self._pasted(text, paste)
+
+    def _pasted(self, text: str, paste: Any) -> str:
+        return re.sub(r'#include [<"](eml_\w+\.h)[>"]', paste, text)
+
+    def _build(
+        self, ensemble: Ensemble, board: str, program: Program, goal: str
+    ) -> Path:
+        rows = ", ".join(
+            "{" + ", ".join(str(int(value)) for value in row) + "}"
+            for row in ensemble.samples
+        )
+        text = MAIN
+        values = asdict(program) | {"samples": rows, "features": FEATURES}
+        for name, value in (values | {"count": len(ensemble.samples)}).items():
+            text = text.replace(f"${name}", str(value))
+        main, project = self.folder / "main.c", self.folder / "project"
+        main.write_text(text)
+        onnx_file = self.folder / "trees.onnx"
+        onnx_file.write_bytes(ensemble.model)
+        compiled = ["compile", str(onnx_file), "--board", board, "--main", str(main)]
+        _firmwright(*compiled, "--optimize", goal, "-o", str(project))
+        _firmwright("build", str(project), "--allow-stack")
+        return project / "build" / "release" / "firmware.elf"
+
+    def _run(self, image: Path, board: str) -> tuple[int, str]:
+        """Return the instructions of `root`, and what the console prints."""
+        _, symbols = read_sections_and_symbols(image)
+        root = next(symbol for symbol in symbols if symbol.name == "root")
+        run = load_board(board).run
+        with InstructionCounter(
+            self.plugin, root.address & ~1, root.size_bytes
+        ) as counter:
+            command = [run.program, "-plugin", counter.argument, "-M", run.machine]
+            machine = ["-display", "none", "-monitor", "none", "-serial", "stdio"]
+            boot = ["-bios", "none"] if "riscv" in run.program else []
+            done = subprocess.run(
+                [*command, *machine, *boot, "-semihosting", "-kernel", str(image)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=60,
+            )
+            text = done.stdout.decode("latin-1").strip()
+            return sum(cell.count for cell in counter.read()), text
+
+
+def _kind(ensemble: Ensemble) -> str:
+    return "int32_t" if hasattr(ensemble.estimator, "predict_proba") else "float"
+
+
+def _firmwright(*words: str) -> None:
+    done = subprocess.run(
+        ["firmwright", *words], capture_output=True, text=True, check=False, timeout=600
+    )
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+
+
+def _flash_bytes(image: Path) -> int:
+    sections, _ = read_sections_and_symbols(image)
+    return sum(
+        item.size_bytes for item in sections if item.kind in ("text", "rodata", "data")
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--emlearn", type=Path, required=True, metavar="PYTHON")
+    parser.add_argument("--boards", nargs="*", default=BOARDS)
+    parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--only", default="", help="part of the ensemble's name")
+    args = parser.parse_args()
+    print("| ensemble | board | speed | balanced | emlearn inline | emlearn table |")
+    print("| --- | --- | --: | --: | --: | --: |")
+    with tempfile.TemporaryDirectory() as folder:
+        images = Images(args.emlearn, Path(folder))
+        for ensemble in train(args.samples):
+            if args.only in ensemble.name:
+                _print_rows(images, ensemble, args.boards)
+
+
+def _print_rows(images: Images, ensemble: Ensemble, boards: Sequence[str]) -> None:
+    is_supported = images.convert(ensemble)
+    for board in boards:
+        cells = []
+        for goal in ("speed", "balanced"):
+            cells.append(str(images.firmwright(ensemble, board, goal)))
+        for form in FORMS:
+            shown = "–"
+            if is_supported:
+                shown = str(images.emlearn(ensemble, board, form))
+            cells.append(shown)
+        print(f"| {ensemble.name} | {board} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
