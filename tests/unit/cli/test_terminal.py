@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import firmwright
+from firmwright.base.progress_log import ProgressLog
 from firmwright.cli.printing import colorize, has_colors
-from firmwright.cli.progress import count_in, show_progress
+from firmwright.cli.progress import TimeLeft, count_in, show_progress
 from firmwright.cli.text_table import format_pairs, format_table
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}
@@ -89,6 +90,32 @@ def test_lists_fit_80_columns(fw, verb: str):
 def test_counts_in_messages_fill_the_bar():
     assert count_in("mps2: sample 3 of 1,000") == (3, 1000)
     assert count_in("building") is None
+
+
+def test_messages_of_long_tasks_say_how_much_time_is_left() -> None:
+    now = 100.0
+    left = TimeLeft(clock=lambda: now)
+    assert left.after("sample 1 of 1,000") == ""
+    now += 1
+    assert left.after("sample 101 of 1,000") == ", about 9 s left"
+    assert left.after("building") == ""
+    now += 7.5
+    assert left.after("sample 901 of 1,000") == ""
+    assert left.after("1 of 8 rows") == ""
+    now += 60
+    assert left.after("2 of 8 rows") == ", about 6 min left"
+
+
+def test_a_loop_logs_its_progress_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    with caplog.at_level(logging.INFO):
+        progress = ProgressLog(logging.getLogger(), "sample", 9, clock=lambda: now)
+        for done in range(9):
+            progress.show(done)
+            now += 0.4
+    assert caplog.messages == ["sample 3 of 9", "sample 6 of 9"]
 
 
 def test_progress_is_a_bar_on_terminals_and_lines_on_dumb_ones(digits_path: Path):

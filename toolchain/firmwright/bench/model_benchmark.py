@@ -1,6 +1,7 @@
 """Benchmarks of models on boards: instructions, memory, flash and compile time."""
 
 import logging
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from firmwright.bench.peer_figures import PeerFigure, find_figure
 from firmwright.boards import load_board
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
-from firmwright.flows.executors import DaskExecutor, Executor, run_calls
+from firmwright.flows.executors import DaskExecutor, Executor
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import find_model_files, load_model, provide_file
 from firmwright.flows.samples.sample_batches import measured_sample
@@ -89,8 +90,14 @@ def measure_models(
     for path, board, mode in product(models, boards, modes):
         content = None if is_local else path.read_bytes()
         calls.append(partial(measure_model, path, board, mode, content))
+    measured: dict[int, BenchmarkRow] = {}
+    for index, row in executor.run(operator.call, calls):
+        measured[index] = row
+        done = f"{row.model} on {row.board}, {row.mode}"
+        log.info("%d of %d rows: %s", len(measured), len(calls), done)
     rows: list[BenchmarkRow] = []
-    for row in run_calls(executor, calls):
+    for index in range(len(calls)):
+        row = measured[index]
         peer = _peer_result(row.model, row.core, figures)
         rows.append(replace(row, peer=peer))
     return tuple(rows)

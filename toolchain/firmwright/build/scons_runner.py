@@ -1,10 +1,12 @@
 """Runs SCons in a project folder; the image is linked again if its stack is fitted."""
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from firmwright.base.json_input import (
     as_integer,
     as_objects,
     as_text,
+    as_texts,
     parse_json,
 )
 from firmwright.base.rounding import round_up
@@ -31,6 +34,7 @@ from firmwright.build.stack_analysis import CallGraph, read_known_functions
 from firmwright.build.stack_check import check_stack
 from firmwright.build.zig_toolchain import zig_command
 
+log = logging.getLogger(__name__)
 BUILD_TIMEOUT_S = 900.0
 _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
 """The first function with a stack, by port."""
@@ -41,6 +45,8 @@ _COUNTER_ROOT = "fwr_systick_isr"
 CUSTOM_MAIN_MARK = "firmware/fwr_stop.c"
 """The file of projects whose main program is the user's."""
 _STACK_ALIGN = 16
+_ZIG_CORE_FLAGS = 3
+"""The first flags of Zig, which select a core: -target TARGET -mcpu=CORE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class _ProjectBuild:
     counter_interrupts: bool
     fit_stack: bool
     stack_bytes: int
+    zig_flags: tuple[str, ...]
 
     @property
     def elf(self) -> Path:
@@ -113,10 +120,13 @@ def build_project(
         counter_interrupts=facts["counter_interrupts"] is True,
         fit_stack=facts["fit_stack"] is True,
         stack_bytes=as_integer(facts["stack_bytes"]),
+        zig_flags=tuple(as_texts(facts.get("zig_flags", []))),
     )
-    has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
-        build.compiler, build.toolchain, board=build.board, has_zig_flags=has_zig_flags
+        build.compiler,
+        build.toolchain,
+        board=build.board,
+        has_zig_flags=bool(build.zig_flags),
     )
     _link(build)
     image = _built_image(build)
@@ -176,7 +186,8 @@ def _signature_file(directory: Path) -> Path:
 def _link(build: _ProjectBuild) -> None:
     """Build the variant and the empty firmware; raise an error with the cause."""
     command = _scons_command(build)
-    status, output = _run(build, command)
+    with _first_use_of_zig(build):
+        status, output = _run(build, command)
     fits = build.fit_stack and build.compiler != "zig"
     if fits and _fit_stack(build, status, output):
         status, output = _run(build, command)
@@ -198,6 +209,25 @@ def _link(build: _ProjectBuild) -> None:
         where=str(build.directory),
         hint=cause.hint,
     )
+
+
+@contextlib.contextmanager
+def _first_use_of_zig(build: _ProjectBuild) -> Iterator[None]:
+    """Say what the first build with Zig for a core waits for; a file marks the end."""
+    if build.compiler != "zig":
+        yield
+        return
+    core = " ".join(build.zig_flags[:_ZIG_CORE_FLAGS])
+    mark = cache_root() / "zig" / hashlib.sha256(core.encode()).hexdigest()[:16]
+    if not mark.exists():
+        log.info(
+            "building for %s: the first time, Zig compiles its C library for this "
+            "core, which takes minutes",
+            build.board,
+        )
+    yield
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 def _scons_command(build: _ProjectBuild, *more: str) -> tuple[Word, ...]:

@@ -1,9 +1,10 @@
 """Progress from log messages: a bar on a terminal, lines with `--verbose`, or nothing.
 
+Messages with "3 of 10" are followed by the time left, if it is more than two seconds.
 All output goes to stderr. Warnings are always lines; those marked `once` appear once
 for a user, recorded in the cache. The bar is removed when the work is done. After
-`%load_ext firmwright`, notebooks show messages below the running cell; "3 of 10" in a
-message fills a progress bar.
+`%load_ext firmwright`, notebooks show messages below the running cell; the numbers
+also fill a progress bar.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from html import escape
 from importlib import import_module
@@ -22,6 +24,9 @@ from firmwright.cli.printing import print_text, visible_text
 
 LOGGER = logging.getLogger("firmwright")
 COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
+_SHORT_S = 2.0
+"""Less time left than this is not worth a notice."""
+_MINUTE_S = 60
 Show = Callable[[str], None]
 
 
@@ -45,6 +50,7 @@ class _MessageHandler(logging.Handler):
     def __init__(self, show: Show, level: int = logging.INFO) -> None:
         super().__init__(level)
         self._show = show
+        self._time_left = TimeLeft()
         self._level_before = logging.NOTSET
 
     def begin(self, *_: object) -> None:
@@ -60,9 +66,37 @@ class _MessageHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if record.levelno < logging.WARNING:
-            self._show(message)
+            self._show(message + self._time_left.after(message))
         elif not getattr(record, "once", False) or _is_new(message):
             _print_line(message)
+
+
+class TimeLeft:
+    """The time that a task needs, from the numbers "3 of 10" in its messages."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._total = self._first = self._last = 0
+        self._begin_s = 0.0
+
+    def after(self, message: str) -> str:
+        """Return ", about 12 s left" after a message of a longer task, otherwise ""."""
+        count = count_in(message)
+        if count is None:
+            return ""
+        done, total = count
+        if total != self._total or done < self._last:
+            self._total, self._first, self._begin_s = total, done, self._clock()
+        self._last = done
+        if done == self._first:
+            return ""
+        elapsed_s = self._clock() - self._begin_s
+        left_s = elapsed_s * (total - done) / (done - self._first)
+        if left_s < _SHORT_S:
+            return ""
+        if left_s < 2 * _MINUTE_S:
+            return f", about {left_s:.0f} s left"
+        return f", about {left_s / _MINUTE_S:.0f} min left"
 
 
 def _is_new(message: str) -> bool:

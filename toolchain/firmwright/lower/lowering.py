@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from firmwright.base import errors
+from firmwright.base.progress_log import ProgressLog
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.evaluate import make_op_call
@@ -85,7 +86,10 @@ class Lowering:
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
         refused: list[errors.UnsupportedItem] = []
+        what = f"{self.module.name}: kernels of operator"
+        progress = ProgressLog(log, what, len(self.entry.body))
         for index, call in enumerate(self.entry.body):
+            progress.show(index)
             try:
                 lowered.append(self._lowered(index, call, results))
             except errors.NotSupportedError as reason:

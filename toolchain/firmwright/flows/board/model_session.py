@@ -16,6 +16,7 @@ from firmwright.base.closeable import Closeable
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import DeviceError, InternalError, UsageError
 from firmwright.base.html_views import show_html
+from firmwright.base.progress_log import ProgressLog
 from firmwright.boards import Compiler
 from firmwright.codegen.model_identity import run_symbol
 from firmwright.device.errors import Timeouts
@@ -37,8 +38,6 @@ from firmwright.ir.module import IoTensor
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.pipeline import Compilation
 
-LOGGED_SAMPLES = 100
-"""The number of samples between two messages."""
 log = logging.getLogger(__name__)
 
 
@@ -130,10 +129,10 @@ class ModelSession(Closeable):
         outputs: list[dict[str, Array]] = []
         late = self.compiled.module.results.pipelined_runs
         batch = sample_batches.until_late_outputs(samples, late)
+        board = self.compiled.board.name
+        progress = ProgressLog(log, f"{board}: sample", len(batch))
         for number, sample in enumerate(batch):
-            if number and number % LOGGED_SAMPLES == 0:
-                board = self.compiled.board.name
-                log.info("%s: sample %d of %d", board, number, len(batch))
+            progress.show(number)
             outputs.append(self.reshape_outputs(self._runner.run(sample)))
         return tuple(outputs[late:])
 
