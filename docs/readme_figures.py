@@ -153,7 +153,11 @@ def memory(models: Path) -> str:
 
 
 def on_other_boards(models: Path) -> str:
-    cores = {board["name"]: board["core"] for board in known_boards()}
+    cores: dict[str, str] = {}
+    for board in known_boards():
+        length = re.search(r"VLEN \d+", board["description"])
+        core = board["core"]
+        cores[board["name"]] = f"{core}, {length[0]}" if length else core
     cells: list[tuple[str | int, ...]] = [
         (
             row["board"],
