@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from firmwright.ir.graph.nodes import Value
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.fold_constant_channels import PASS
+from firmwright.passes.graph.fold_constant_channels import PASS, fold_if_not_slower
 
 OPS = op_table()
 ZERO, FULL = -1_000_000, 1_000_000
@@ -203,3 +205,38 @@ def test_a_person_detector_loses_its_constant_channels(model_path) -> None:
     result = fw.verify(compiled, samples=3, find_first_divergence=True)
     assert result.exact
     assert (result.layers_compared, result.layer) == (30, None)
+
+
+# ---- what is kept --------------------------------------------------------------------
+
+
+def test_few_channels_are_removed_only_if_that_is_predicted_to_be_faster() -> None:
+    net = Network()
+    module = net.module(net.conv(net.conv(net.x, 32, {1: ZERO, 4: ZERO}), 8, {}))
+
+    def folds(after: int, before: int) -> bool:
+        times = iter((after, before))
+        return fold_if_not_slower(module, lambda _: next(times)) is not module
+
+    assert folds(after=98, before=100)
+    assert not folds(after=100, before=100)
+    assert not folds(after=110, before=100)
+
+
+def test_many_channels_are_removed_without_a_prediction() -> None:
+    net = Network()
+    y = net.conv(net.conv(net.x, 16, dict.fromkeys(range(8), ZERO)), 8, {})
+
+    def predict(_: IRModule) -> int:
+        raise AssertionError("no prediction is needed")
+
+    folded = fold_if_not_slower(net.module(y), predict)
+    assert [len(live) for _, live in folded.results.live_channels] == [8]
+
+
+def test_all_channels_remain_if_the_user_asks_for_them() -> None:
+    net = Network()
+    module = net.module(net.conv(net.conv(net.x, 16, {1: ZERO, 4: ZERO}), 8, {}))
+    settings = replace(module.settings, all_channels=True)
+    wide = replace(module, settings=settings)
+    assert PASS(wide) is wide

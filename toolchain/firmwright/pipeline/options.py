@@ -55,6 +55,7 @@ class Options:
     license: str = ""
     passes: tuple[Pass, ...] = ()
     constants_in_header: bool = False
+    constant_channels: bool = True
     weight_independent: bool = False
     update_of: ProgramRecord | None = None
 

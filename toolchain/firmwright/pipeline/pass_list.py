@@ -34,6 +34,7 @@ from firmwright.partitioning.target_hooks import check_lowered, run_hook
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.passes import BY_NAME
 from firmwright.passes.graph.copy_elision import mark_copies_as_views
+from firmwright.passes.graph.fold_constant_channels import fold_if_not_slower
 from firmwright.passes.graph.multi_core_split import split_over_cores
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
@@ -123,6 +124,10 @@ def _built_passes(
         "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,
     }
+    if options.update_of is None:
+        steps["fold-constant-channels"] = lambda module: fold_if_not_slower(
+            module, partial(_predict_layers, options=options)
+        )
     return {name: Pass(name, run) for name, run in steps.items()}
 
 
@@ -200,6 +205,12 @@ def _predict_cycles(module: IRModule, options: Options) -> list[int]:
         else:
             cycles.append(candidates[0].time if candidates else 0)
     return cycles
+
+
+def _predict_layers(module: IRModule, options: Options) -> int:
+    """Return the predicted time of the entry's calls that have several kernels."""
+    lowered = make_lowering(module, options).calls()
+    return sum(item.candidates[0].time for item in lowered if item.candidates)
 
 
 def lower_for_selection(

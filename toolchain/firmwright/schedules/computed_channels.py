@@ -1,11 +1,12 @@
 """Integer layers, and those of their channels that kernels compute."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, Array, DType
+from firmwright.base.rounding import round_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.kernel import Kernel
@@ -22,11 +23,15 @@ from firmwright.schedules.epilogue import (
 from firmwright.schedules.skip_constant_channels import (
     ChannelOrder,
     ConstantChannels,
+    constant_channels_of,
     find_constant_channels,
     no_constant_channels,
     order_computed_channels,
     select_channels,
 )
+
+_SMALL_SUM = 1 << 22
+"""Sums up to this suit the kernels that pair channels (24 bits)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,24 @@ class ComputedChannels:
         return epilogue.bind_group
 
 
+def _suits_all(
+    bounds: tuple[Array, Array],
+    constant: Sequence[int],
+    group_for: Callable[[int], int],
+) -> bool:
+    """Return whether to compute `constant` channels like the others.
+
+    That is so if the others alone take as many groups, and the sums of the constant
+    ones are small, so that no kernel with a limit of sums is lost.
+    """
+    low, high = bounds
+    computed = len(low) - len(constant)
+    if not computed or round_up(computed, group_for(computed)) < len(low):
+        return False
+    greatest = max(-low[constant].min(), high[constant].max())
+    return bool(greatest < _SMALL_SUM)
+
+
 def computed_channels(
     b: Kernel,
     layer: IntegerLayer,
@@ -119,17 +142,20 @@ def computed_channels(
 ) -> ComputedChannels:
     """Order the channels of a layer that are not constant.
 
-    `group_for` returns the channels of a group for a number of computed channels. With
-    `only_if_many`, constant channels are computed, too, if they are few.
+    `group_for` returns the channels of a group for a number of computed channels.
+    Constant channels are computed, too, if that takes no more groups or, with
+    `only_if_many`, if they are few.
     """
     low, high = layer.bounds
     params = layer.requantization
     outputs = len(layer.weights)
     constants = no_constant_channels(outputs)
     if params is not None and layer.input_dtype == INT8:
-        constants = find_constant_channels(
-            b, params, low, high, only_if_many=only_if_many
-        )
+        constant = constant_channels_of(b, params, low, high)
+        if constant and not _suits_all((low, high), constant, group_for):
+            constants = find_constant_channels(
+                b, params, low, high, only_if_many=only_if_many
+            )
     group = group_for(outputs - len(constants.values) or 1)
     order = order_computed_channels(b, constants, group)
     rows = list(order.rows)

@@ -80,17 +80,27 @@ def find_constant_channels(
 
     With `only_if_many`, return none if they are few.
     """
-    is_any = b.call.any_weights or b.call.all_channels
-    values = {} if is_any else constant_channel_values(params, low, high)
-    if only_if_many and len(values) * _MANY < len(low):
-        values = {}
     channels = len(low)
+    values: dict[int, int] = {}
+    if constant_channels_of(b, params, low, high):
+        values = constant_channel_values(params, low, high)
+    if only_if_many and len(values) * _MANY < channels:
+        values = {}
     rows = None
     if len(set(values.values())) > 1 and channels % _WORD == 0:
         row = np.zeros(channels, np.int8)
         row[list(values)] = list(values.values())
         rows = b.constant("constant_channels", row.view(np.uint32), UINT32)
     return ConstantChannels(values, channels, rows)
+
+
+def constant_channels_of(
+    b: Kernel, params: Requantization, low: Array, high: Array
+) -> list[int]:
+    """Return the channels that are constant, unless the code must not depend on it."""
+    if b.call.any_weights or b.call.all_channels:
+        return []
+    return list(constant_channel_values(params, low, high))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class _PlainOptions(TypedDict, total=False):
     sections: tuple[tuple[str, str], ...]
     license: str
     constants_in_header: bool
+    constant_channels: bool
     weight_independent: bool
 
 
