@@ -164,16 +164,18 @@ def test_a_longer_scan_needs_a_higher_limit(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_allclose(own, x.sum(axis=0), atol=1e-3)
 
 
-def distances_net(nodes: list[tuple[Any, ...]]) -> bytes:
-    """Scan 300 rows, each with the sample x as the state."""
+def distances_net(
+    nodes: list[tuple[Any, ...]], shape: tuple[int, ...] = (300, 3)
+) -> bytes:
+    """Scan rows, 300 of them by default, each with the sample x as the state."""
     body = [helper.make_node("Identity", ["s"], ["s_out"])]
     for op, inputs, output, attrs in nodes:
         body.append(helper.make_node(op, inputs, [output], **attrs))
     net = Net()
-    rows = np.random.default_rng(3).normal(size=(300, 3)).astype(np.float32)
+    rows = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     infos = [
         helper.make_tensor_value_info("s", TensorProto.FLOAT, [1, 3]),
-        helper.make_tensor_value_info("row", TensorProto.FLOAT, [3]),
+        helper.make_tensor_value_info("row", TensorProto.FLOAT, shape[1:]),
     ]
     axis = numpy_helper.from_array(np.array([1], np.int64), "axis")
     ends = [helper.make_empty_tensor_value_info(name) for name in ("s_out", "distance")]
@@ -217,3 +219,42 @@ def test_a_scan_of_independent_rows_is_a_few_calls(metric: str) -> None:
 def test_a_scan_whose_rows_may_mix_is_unrolled(last: tuple[Any, ...]) -> None:
     with pytest.raises(UnsupportedError, match="a scan of 300 iterations"):
         imported(distances_net([SUBTRACT, last]))
+
+
+REDUCE = ("ReduceSum", ["far", "axis"], "distance", {"keepdims": 0})
+
+
+@pytest.mark.parametrize(
+    ("shape", "nodes"),
+    [
+        (
+            (3, 3),
+            [
+                SUBTRACT,
+                ("ReduceSum", ["far", "axis"], "total", {"keepdims": 0}),
+                ("Sub", ["far", "total"], "distance", {}),
+            ],
+        ),
+        ((3,), [SUBTRACT, REDUCE]),
+        ((3, 1, 3), [SUBTRACT, REDUCE]),
+        ((3, 1, 3), [("ReduceSum", ["row", "axis"], "distance", {"keepdims": 1})]),
+    ],
+    ids=["reduced rank", "scalar rows", "rows of rank 2", "reduced rows"],
+)
+def test_rows_whose_axis_would_move_are_scanned_one_by_one(
+    shape: tuple[int, ...], nodes: list[tuple[Any, ...]]
+) -> None:
+    compare(distances_net(nodes, shape), [{"x": floats(1)[:1]}])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ("Identity", [], "distance", {}),
+        ("ReduceSum", ["row", "axis"], "distance", {"keepdims": 1}),
+    ],
+    ids=["no operand", "no axis"],
+)
+def test_a_scan_with_a_malformed_body_is_unsupported(node: tuple[Any, ...]) -> None:
+    with pytest.raises(UnsupportedError, match="its body is not supported"):
+        imported(distances_net([node], (3,)))

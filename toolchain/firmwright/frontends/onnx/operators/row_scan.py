@@ -5,7 +5,13 @@ Distances from one sample to every row, as in nearest neighbors, are such a scan
     for row in rows:  distance = reduce_sum_square(sample - row, axis 1)
 
 A body of elementwise operators and reductions gives the same results at once if every
-value has a leading axis of 1, which becomes the axis of the rows.
+value has a leading axis of 1, which becomes the axis of the rows:
+
+    sample [1, 3] - row [3]        ->  sample [1, 3] - rows [n, 3]
+    reduce_sum of [1, 3], axis 1   ->  reduce_sum of [n, 3], axis 1
+
+Operands that depend on the row must have this axis at the same place, so the rank of
+the result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +44,8 @@ def import_row_scan(
 ) -> list[OnnxValue] | None:
     """Return the results of all iterations, or None if the body is another one."""
     names = [item.name for item in body.input]
+    if len(names) != len(state) + 1:
+        return None
     initial = {name: value.shape for name, value in zip(names, state, strict=False)}
     shapes = _row_shapes(body, initial, names[-1], rows.shape[1:])
     if shapes is None:
@@ -68,22 +76,38 @@ def _row_shapes(
     for node in body.node:
         inputs = [name for name in node.input if name]
         (result,) = node.output if len(node.output) == 1 else ("",)
-        if node.op_type == "Identity" and inputs[0] in kept:
+        if node.op_type == "Identity" and inputs and inputs[0] in kept:
             kept[result] = kept[inputs[0]]
         known = {**shapes, **dependent}
         data = inputs[:1] if node.op_type in _REDUCTIONS else inputs
-        if not all(name in known for name in data):
+        if not data or not all(name in known for name in data):
             return None
         shape = _result_shape(node, [known[name] for name in data], constants)
         if not result or not shape or shape[0] != 1:
             return None
-        target = dependent if any(name in dependent for name in data) else shapes
+        by_row = {name: dependent[name] for name in data if name in dependent}
+        if not _is_axis_kept(node, by_row, row, len(shape)):
+            return None
+        target = dependent if by_row else shapes
         target[result] = shape
     ends = [item.name for item in body.output][: len(state)]
     if [kept.get(name) for name in ends] != list(state):
         return None
     del dependent[row]
     return dependent
+
+
+def _is_axis_kept(
+    node: Message, by_row: Mapping[str, Shape], row: str, rank: int
+) -> bool:
+    """Return whether the axis of the rows is the first one of operands and result.
+
+    `by_row` has the operands that depend on the row. The row itself, of one iteration,
+    does not have the axis.
+    """
+    if node.op_type in _REDUCTIONS:
+        return row not in by_row
+    return all(len(shape) + (name == row) == rank for name, shape in by_row.items())
 
 
 def _result_shape(
@@ -94,7 +118,7 @@ def _result_shape(
             return tuple(np.broadcast_shapes(*shapes))
         except ValueError:
             return None
-    if node.op_type not in _REDUCTIONS:
+    if node.op_type not in _REDUCTIONS or not shapes[0]:
         return None
     attrs = {item.name: attribute_value(item) for item in node.attribute}
     axes = attrs.get("axes")
