@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError, UsageError
 from firmwright.device.errors import FaultError, RefusedError, Timeouts
-from firmwright.device.link_protocol import Command, Frame, encode_frame, run_request
+from firmwright.device.link_protocol import (
+    Command,
+    Frame,
+    FrameReader,
+    encode_frame,
+    run_request,
+)
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
 from tests.runtime.tiny_sessions import (
@@ -141,6 +147,40 @@ def test_an_input_that_a_debugger_has_written_counts_as_written(
         session._line.request(Command.READ_OUTPUT, 0, SIZE, 0)
         with pytest.raises(RefusedError):
             session._line.request(Command.WRITE_INPUT, 0, SIZE + 1)
+
+
+class ObservedMemory(ProcessTransport):
+    """The firmware's process; logs requests and writes to memory, which are lost."""
+
+    def __init__(self, program: Path) -> None:
+        super().__init__([program])
+        self.events: list[tuple[int, int]] = []
+        self._frames = FrameReader()
+
+    def write(self, data: bytes) -> None:
+        frames = filter(None, self._frames.feed(data))
+        self.events += [(frame.kind, len(frame.payload)) for frame in frames]
+        super().write(data)
+
+    def write_memory(self, address: int, data: bytes) -> None:
+        self.events.append((0, len(data)))
+
+    def read_memory(self, address: int, size_bytes: int) -> bytes:
+        return bytes(size_bytes)
+
+
+def test_a_paused_run_ends_before_a_debugger_writes_inputs(
+    tiny_firmware: Build,
+) -> None:
+    """The rest of the run may use the memory of the input."""
+    line = ObservedMemory(tiny_firmware("FWR_PROFILE=1"))
+    with Session(line) as session:
+        session.write_inputs(ramp())
+        next(session.taps())
+        line.events.clear()
+        session.write_inputs(ramp())
+    empty = Command.WRITE_INPUT, 6
+    assert line.events == [empty, (0, SIZE), empty]
 
 
 def test_a_preserved_input_serves_many_runs(tiny_firmware: Build) -> None:

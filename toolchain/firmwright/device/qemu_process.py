@@ -148,8 +148,10 @@ class QemuMemoryTransport:
     @contextlib.contextmanager
     def _halted(self) -> Iterator[None]:
         self._stub.halt()
-        yield
-        self._stub.go()
+        try:
+            yield
+        finally:
+            self._stub.go()
 
 
 class QemuRttTransport(RttTransport):

@@ -340,9 +340,14 @@ class Session(Closeable):
         return self._payload_bytes > _PAYLOAD_MIN_BYTES
 
     def _write(self, command: Command, data: bytes, address: int, *index: int) -> None:
-        """Write through memory if that is possible, then report it to the firmware."""
+        """Write through memory if that is possible, then report it to the firmware.
+
+        A request without bytes comes first: the firmware ends a paused run, which may
+        use the memory, before it answers.
+        """
         line = self._transport
         if has_memory(line) and address and len(data) >= _MEMORY_MIN_BYTES:
+            self._line.request(command, *index, 0)
             line.write_memory(address, data)
             self._line.request(command, *index, len(data))
             return
