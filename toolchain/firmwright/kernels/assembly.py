@@ -107,6 +107,9 @@ def _pin_macro() -> str:
     return define("PIN_ACCUMULATORS()", lines)
 
 
+_LIMIT = "limit"
+"""The C variable of a loop's limit in a macro; a function has it as `end`."""
+
 PIN_ACCUMULATORS = f"""\
 /* Force all accumulators into registers before the asm block; otherwise gcc can run out
  * of registers. */
@@ -145,13 +148,14 @@ def body_text(forms: ProgramForms) -> str:
     program, text = forms.wide, AssemblyText(forms.wide, forms.file)
     is_end = text.loop is not None and text.loop.until is not None
     lines = []
-    if is_end and (text.has_limit_in_memory or not forms.file.places_inputs):
+    in_memory = text.has_limit_in_memory or _has_limits_in_two_places(forms)
+    if is_end and (in_memory or not forms.file.places_inputs):
         lines.append(f"const void *end = {text.limit_text()};")
     elif text.loop and text.has_limit_in_memory:
         lines.append(f"int32_t {text.loop.limit.name} = {text.limit_text()};")
     if _has_pinned_sums(forms):
         lines.append("PIN_ACCUMULATORS();")
-    lines += _input_variables(text)
+    lines += _input_variables(text, has_limit=not _has_limits_in_two_places(forms))
     uses = []
     for index, block in enumerate(_blocks(program)):
         macro, times = _step_macro(forms, index), _count(block)
@@ -197,16 +201,31 @@ def _group_texts(forms: ProgramForms) -> list[str]:
     return [text.group_text(group) for group in text.repeated_groups]
 
 
+def _has_limits_in_two_places(forms: ProgramForms) -> bool:
+    """Return whether a form has the loop's limit in memory, and another does not.
+
+    The limit is then a variable of the function, as gcc does not read one from memory
+    that has a register. The macro of the form with a register declares that.
+    """
+    if forms.narrow is None:
+        return False
+    narrow = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
+    wide = AssemblyText(forms.wide, forms.file)
+    return wide.has_limit_in_memory != narrow.has_limit_in_memory
+
+
 def _has_count(text: AssemblyText) -> bool:
     """Return whether the macro depends on the repetitions of an iteration."""
     return text.loop is not None and bool(text.file.loop_end.move)
 
 
-def _input_variables(text: AssemblyText) -> Iterator[str]:
-    """Yield the declarations of the C variables of pointers and of a counter."""
+def _input_variables(text: AssemblyText, *, has_limit: bool) -> Iterator[str]:
+    """Yield the declarations of the C variables of pointers and of a limit."""
     if not text.file.places_inputs:
         return
     for holder in text.inputs:
+        if isinstance(holder, VirtualRegister) and not has_limit:
+            continue
         register = text.assigned.registers[holder]
         fixed = f'__asm__("{register}")'
         if text.has_variables:
@@ -234,13 +253,25 @@ def _macros(forms: ProgramForms, text: AssemblyText) -> Iterator[str]:
         yield define(f"{_step_macro(forms, index)}(i)", lines)
     parameters = ["steps", *["count"] * _has_count(text)]
     parameters += [GROUP_PARAMETER] * len(_group_texts(forms))
-    yield _statement(f"{forms.macro}({', '.join(parameters)})", text)
+    is_limit_apart = _has_limits_in_two_places(forms) and not text.has_limit_in_memory
+    head = f"{forms.macro}({', '.join(parameters)})"
+    yield _statement(head, text, is_limit_apart=is_limit_apart)
 
 
-def _statement(head: str, text: AssemblyText) -> str:
+def _statement(head: str, text: AssemblyText, *, is_limit_apart: bool) -> str:
+    """Return the macro of a statement.
+
+    With `is_limit_apart`, it declares the variable of the loop's limit in a register.
+    """
     program, file = text.program, text.file
     before, after = _outer_steps(program)
     lines = []
+    if is_limit_apart:
+        assert text.loop is not None
+        register = text.assigned.registers[text.loop.limit]
+        lines.append(
+            f'    register const void *{_LIMIT} FIXED_REGISTER("{register}") = end;'
+        )
     for register, name in text.temporary_variables.items():
         lines.append(f'    register uint32_t {name} FIXED_REGISTER("{register}");')
     prologue = [file.prologue] * bool(file.prologue)
@@ -253,7 +284,7 @@ def _statement(head: str, text: AssemblyText) -> str:
     else:
         lines.append(f"    {asm}{label.lstrip()}{' ' * bool(label)}steps")
     lines += string_lines(end)
-    outputs, inputs = _operands(text)
+    outputs, inputs = _operands(text, is_limit_apart=is_limit_apart)
     lines += _operand_list(outputs)
     lines += _operand_list(inputs)
     clobbered = [f'"{register}"' for register in text.clobbered]
@@ -286,7 +317,9 @@ def _stores(program: Program) -> bool:
     )
 
 
-def _operands(text: AssemblyText) -> tuple[list[str], list[str]]:
+def _operands(
+    text: AssemblyText, *, is_limit_apart: bool
+) -> tuple[list[str], list[str]]:
     """Return the outputs and the inputs of a statement."""
     program, loop = text.program, text.loop
     outputs, inputs = list[str](), list[str]()
@@ -304,10 +337,13 @@ def _operands(text: AssemblyText) -> tuple[list[str], list[str]]:
     for holder in text.inputs:
         place = f"[{text.operand_name(holder)}]"
         is_counter = isinstance(holder, VirtualRegister) and loop and not loop.until
+        variable = text.variable(holder)
+        if isinstance(holder, VirtualRegister) and is_limit_apart:
+            variable = _LIMIT
         if holder in moved or is_counter or text.is_shared(holder):
-            outputs.append(f'{place} "+r"({text.variable(holder)})')
+            outputs.append(f'{place} "+r"({variable})')
         else:
-            inputs.append(f'{place} "r"({text.variable(holder)})')
+            inputs.append(f'{place} "r"({variable})')
     if loop and text.has_limit_in_memory:
         if loop.until:
             inputs.append('[end] "m"(end)')
