@@ -259,3 +259,31 @@ def test_equal_merging_keys_differ_only_in_constants_and_scalars() -> None:
     ][:-1]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+
+
+def test_kernels_with_zeros_of_two_signs_share_no_code() -> None:
+    kernels = [
+        f"""\
+func @k{n}(in x: f32[4], out y: f32[4]) attrs {{op="scale", comment="scale 4"}} {{
+  for i in 0..4 {{
+    y[i] = 1.0 / (x[i] * {zero})
+  }}
+}}"""
+        for n, zero in enumerate(("0.0", "-0.0"))
+    ]
+    main = """\
+func @run(pool sram: u8[48] scope(pool) align(16)) attrs {aot_main=true} {
+  decl a: f32[4] align(4) = ptr(sram, 0, 16, rw)
+  decl b: f32[4] align(4) = ptr(sram, 16, 16, rw)
+  decl c: f32[4] align(4) = ptr(sram, 32, 16, rw)
+  call @k0(ptr(a, 0, 4, r), ptr(b, 0, 4, w)) op 0
+  call @k1(ptr(a, 0, 4, r), ptr(c, 0, 4, w)) op 1
+}
+"""
+    head = 'attrs {entry="run", optimize="size"}'
+    found = parse_module("\n".join([head, *kernels, main]), fragment=True)
+    first, second = found.kernel("k0"), found.kernel("k1")
+    assert first.body != second.body
+    templates = [make_template(kernel, {}) for kernel in (first, second)]
+    assert templates[0].key != templates[1].key
+    assert set(dedupe_functions(found, {}).functions) == {"k0", "k1", "run"}

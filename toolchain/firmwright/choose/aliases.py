@@ -201,10 +201,11 @@ def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.St
         ):
             if buffer.name in memory and memory[buffer.name] == memory.get(read.name):
                 return traversal.EMPTY_STMT
-    inner = traversal.child_statements(node)
+    inner = {id(part): part for part in traversal.child_statements(node)}
 
     def changed(part: traversal.Node) -> traversal.Node:
-        return _without_self_copies(part, memory) if part in inner else part
+        statement = inner.get(id(part))
+        return part if statement is None else _without_self_copies(statement, memory)
 
     node = traversal.map_children(node, changed)
     if isinstance(node, tir.DeclBuffer):

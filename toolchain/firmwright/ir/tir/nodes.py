@@ -108,12 +108,21 @@ class IntImm:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FloatImm:
-    """A float literal."""
+    """A float literal; 0.0 and -0.0 are different ones."""
 
     value: float
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FloatImm) or self.dtype != other.dtype:
+            return False
+        signs = (math.copysign(1, each.value) for each in (self, other))
+        return self.value == other.value and len(set(signs)) == 1
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _ROLES = {
     "shr": "shift",
 }
 
-Token = str | int | float
+Token = str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class _TemplateBuilder:
         """Add what a node has besides its children to the key."""
         match node:
             case tir.FloatImm(value, dtype):
-                self.key += (value, dtype.short)
+                self.key += (repr(value), dtype.short)  # 0.0 and -0.0 differ
             case tir.Binary(op):
                 self.key.append(op)
             case tir.Cast(dtype):
