@@ -68,6 +68,11 @@ def whole_depthwise() -> Callable[..., OpCall]:
 
 
 @pytest.fixture
+def outside_convolution() -> Callable[..., OpCall]:
+    return _outside_convolution
+
+
+@pytest.fixture
 def random_fully_connected() -> Callable[[int], OpCall]:
     return _random_fully_connected
 
@@ -212,6 +217,36 @@ def _narrow_depthwise(width: int, size: int, rows: int = 3) -> OpCall:
                 "w", rng.integers(-128, 128, shape).astype(np.int8), INT8
             ),
             Constant.from_array("b", rng.integers(-9000, 9000, 3), INT32),
+        ),
+    )
+
+
+def _outside_convolution(*, depthwise: bool) -> OpCall:
+    """Windows of three rows in the column left of the input: they have padding only."""
+    channels = 8
+    rng = np.random.Generator(np.random.PCG64([channels, depthwise]))
+    shape = (1, 3, 1, channels) if depthwise else (channels, 3, 1, channels)
+    op = "depthwise_conv2d" if depthwise else "conv2d"
+    attrs = {
+        "stride": (1, 4),
+        "dilation": (1, 1),
+        "padding": (1, 1, 1, 0),
+        "activation": "none",
+    }
+    weights = rng.integers(-128, 128, shape).astype(np.int8)
+    return OpCall(
+        op,
+        (
+            _tensor(rng, (1, 6, 3, channels), 0.05),
+            TensorType(shape, INT8, Quantization((0.01,), (0,))),
+            TensorType((channels,), INT32),
+        ),
+        (_tensor(rng, (1, 6, 1, channels), 0.3),),
+        attrs_from_mapping(op, attrs),
+        (
+            None,
+            Constant.from_array("w", weights, INT8),
+            Constant.from_array("b", rng.integers(-9000, 9000, channels), INT32),
         ),
     )
 

@@ -84,6 +84,20 @@ def test_windows_wider_than_their_input_match_the_reference(
             judge(call, schedule, config)
 
 
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(
+    "schedule",
+    [*_rules("conv2d"), *_rules("depthwise_conv2d")],
+    ids=lambda schedule: schedule.name,
+)
+def test_windows_outside_their_input_match_the_reference(
+    schedule, judge, outside_convolution
+) -> None:
+    call = outside_convolution(depthwise=schedule.op == "depthwise_conv2d")
+    for config in schedule.configs(call):
+        judge(call, schedule, config)
+
+
 @pytest.mark.parametrize("size", [5, 10, 16])
 def test_long_windows_of_one_row_match_the_reference(
     size: int, judge, narrow_depthwise

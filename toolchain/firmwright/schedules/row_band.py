@@ -52,6 +52,8 @@ class RowBand:
     ) -> None:
         """Copy the rows for output row `oy`; leave the margins unchanged."""
         before, inside, _ = self.columns
+        if not inside:
+            return
         rows, cols = self.window.input_size
         top = oy * self.window.stride[0] - self.window.padding[0]
         count = inside * self.channels
@@ -69,7 +71,7 @@ def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
     """Return how many positions the outputs read before, inside and after the input."""
     width = (window.size[1] - 1) * window.dilation[1] + 1
     reach = (outputs - 1) * window.stride[1] + width
-    before = window.padding[2]
+    before = min(window.padding[2], reach)
     inside = min(reach - before, window.input_size[1])
     return before, inside, reach - before - inside
 

@@ -190,8 +190,10 @@ class _ColumnBand:
     def fill(self, b: Kernel, n: ArithExpr, oy: ArithExpr) -> None:
         """Spread the rows for output row `oy`; leave the margins unchanged."""
         window, channels = self.source.window, self.source.channels
-        before = self.columns[0]
+        before, inside, _ = self.columns
         height = window.size[0]
+        if not inside:
+            return
         rows, cols = window.input_size
         top = oy * window.stride[0] - window.padding[0]
         with b.for_("ky", height) as ky:
