@@ -73,7 +73,7 @@ def outside_convolution() -> Callable[..., OpCall]:
 
 
 @pytest.fixture
-def random_fully_connected() -> Callable[[int], OpCall]:
+def random_fully_connected() -> Callable[..., OpCall]:
     return _random_fully_connected
 
 
@@ -251,17 +251,24 @@ def _outside_convolution(*, depthwise: bool) -> OpCall:
     )
 
 
-def _random_fully_connected(seed: int) -> OpCall:
-    """A matrix of up to 40 x 20, in either rounding profile."""
+def _random_fully_connected(seed: int, *, has_row_scales: bool = False) -> OpCall:
+    """A matrix of up to 40 x 20, in either rounding profile.
+
+    Weights have one scale, or one for each output.
+    """
     rng = np.random.Generator(np.random.PCG64([seed, 5]))
     depth, outputs, batch = (int(rng.integers(1, n)) for n in (40, 20, 3))
     scale = _float32(rng.uniform(0.001, 0.05))
     numerics: NumericsProfile = "tflm" if rng.random() < 0.5 else "litert"
+    quantization = Quantization((scale,), (0,))
+    if has_row_scales:
+        scales = tuple(_float32(s) for s in rng.uniform(0.001, 0.05, outputs))
+        quantization = Quantization(scales, (0,) * outputs, 0)
     return OpCall(
         "fully_connected",
         (
             _tensor(rng, (batch, depth), 0.05),
-            TensorType((outputs, depth), INT8, Quantization((scale,), (0,))),
+            TensorType((outputs, depth), INT8, quantization),
             TensorType((outputs,), INT32),
         ),
         (_tensor(rng, (batch, outputs), float(rng.uniform(0.02, 2.0))),),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -35,6 +36,8 @@ FOR_SOME_LAYERS = {
     "helium.depthwise.channels",
     "rvv.depthwise_conv2d.channels",
 }
+FOR_ROW_SCALES = "helium.fully_connected.channels"
+"""A schedule for weights with a scale for each output."""
 
 
 def _is_for_others(schedule) -> bool:
@@ -150,7 +153,7 @@ def test_fully_connected_schedules_match_the_reference(
     schedule, judge, random_fully_connected
 ) -> None:
     for seed in SEEDS:
-        call = random_fully_connected(seed)
+        call = random_fully_connected(seed, has_row_scales=seed % 3 == 0)
         for config in schedule.configs(call):
             judge(call, schedule, config)
 
@@ -229,8 +232,9 @@ def test_each_schedule_supports_most_random_layers(
     }
     for schedule in SCHEDULES:
         if schedule.op in makers and not schedule.goal and not _is_for_others(schedule):
-            applied = sum(
-                bool(schedule.configs(makers[schedule.op](seed))) for seed in SEEDS
-            )
+            make = makers[schedule.op]
+            if schedule.name == FOR_ROW_SCALES:
+                make = partial(random_fully_connected, has_row_scales=True)
+            applied = sum(bool(schedule.configs(make(seed))) for seed in SEEDS)
             least = 0.25 if schedule.name in FOR_SOME_LAYERS else 0.8
             assert applied >= least * len(SEEDS), schedule.name
