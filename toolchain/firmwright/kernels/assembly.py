@@ -204,13 +204,14 @@ def _group_texts(forms: ProgramForms) -> list[str]:
 def _has_limits_in_two_places(forms: ProgramForms) -> bool:
     """Return whether a form has the loop's limit in memory, and another does not.
 
-    The limit is then a variable of the function, as gcc does not read one from memory
-    that has a register. The macro of the form with a register declares that.
+    The limit, an address, is then a variable of the function, as gcc does not read one
+    from memory that has a register. The macro of the form with a register declares
+    that. A number of repetitions is a variable of the function in any case.
     """
-    if forms.narrow is None:
+    wide = AssemblyText(forms.wide, forms.file)
+    if forms.narrow is None or wide.loop is None or wide.loop.until is None:
         return False
     narrow = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
-    wide = AssemblyText(forms.wide, forms.file)
     return wide.has_limit_in_memory != narrow.has_limit_in_memory
 
 
