@@ -159,19 +159,27 @@ class Walk:
             if isinstance(part, tir.BufferLoad) and part.buffer.name in self.inside:
                 self.lose(part.buffer, *self.element(part.buffer, part.indices, env))
             elif isinstance(part, tir.AccessPtr) and part.buffer.name in self.inside:
-                self.lose(part.buffer, *self.pointed(part, env))
+                for start, end in self.pointed(part, env):
+                    self.lose(part.buffer, start, end)
 
     def write_through(self, node: tir.Expr, env: dict[str, int]) -> None:
         for part in walk(node):
             name = part.buffer.name if isinstance(part, tir.AccessPtr) else ""
             if name in self.inside and self.places[name][0] == self.result:
-                start, end = self.pointed(part, env)
-                self.written[start:end] = True
+                for start, end in self.pointed(part, env):
+                    self.written[start:end] = True
 
-    def pointed(self, part: tir.AccessPtr, env: dict[str, int]) -> tuple[int, int]:
+    def pointed(
+        self, part: tir.AccessPtr, env: dict[str, int]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the bytes of runs of elements that may be accessed."""
         size = part.buffer.dtype.size_bytes
         start = self.places[part.buffer.name][1] + value_of(part.offset, env) * size
-        return start, start + part.extent * size
+        if part.stride == 1:
+            yield start, start + part.extent * size
+            return
+        for element in range(0, part.extent, part.stride):
+            yield start + element * size, start + (element + 1) * size
 
     def lose(self, buffer: tir.Buffer, start: int, end: int) -> None:
         if self.places[buffer.name][0] == self.source:
@@ -468,9 +476,14 @@ def test_channel_outer_depthwise_overlaps_at_pixel_distances_beyond_a_row_and_a_
     assert shared
 
 
-def test_a_gather_counts_as_its_whole_range() -> None:
-    """A gather declares its whole range, including other channels."""
-    for func, spans in built_by("helium.depthwise.plane", depthwise(6, 5, 8)):
+def test_a_gather_of_a_channel_overlaps_at_pixel_distances() -> None:
+    """A gather declares the elements of its channel, the stride of a pointer apart."""
+    channels = 8
+    for func, spans in built_by("helium.depthwise.plane", depthwise(6, 5, channels)):
         unsafe = Walk(func, "x", "y").unsafe
-        assert spans == (OffsetConstraint("x", "y", min(unsafe) - 1, max(unsafe) + 1),)
-        assert max(unsafe) == 6 * 5 * 8 - 1
+        assert max(unsafe) == 6 * 5 * channels - 1
+        low, high = min(unsafe) - 1, max(unsafe) + 1
+        assert [(span.modulus, span.hi) for span in spans] == [(channels, high)]
+        assert spans[0].lo <= low
+        assert not any(d % channels == 0 for d in unsafe)
+        assert allows(spans, 0)
