@@ -235,10 +235,10 @@ def _streamed_tensors(
 class SegmentCandidates:
     """The fused segments of a function as regions of a program.
 
-    A segment takes at most the `image_bytes` of its calls, with a few percent of slack.
-    Those that need more than `bytes_max` are left out before their kernels are built;
-    None is no limit. With `in_place` they are priced at the least that any kernels
-    need, whether or not such kernels exist.
+    A segment takes at most the `image_bytes` of its calls. Those that need more than
+    `bytes_max` are left out before their kernels are built; None is no limit. With
+    `in_place` they are priced at the least that any kernels need, whether or not such
+    kernels exist.
     """
 
     module: IRModule
@@ -329,14 +329,13 @@ class SegmentCandidates:
             return None
         picks = [fastest_kernel(items) for items in lean]
         own_bytes = sum(self.image_bytes[segment.first : segment.end])
-        budget_bytes = own_bytes * thresholds.STREAMED_FLASH_PERCENT // 100
-        if self.image_bytes and sum(pick.image_bytes for pick in picks) > budget_bytes:
+        if self.image_bytes and sum(pick.image_bytes for pick in picks) > own_bytes:
             times: list[list[int]] = []
             sizes: list[list[int]] = []
             for items, stage in zip(lean, segment.stages, strict=True):
                 times.append([stage.height * item.time for item in items])
                 sizes.append([item.image_bytes for item in items])
-            chosen = solve_knapsack(times, sizes, budget_bytes)
+            chosen = solve_knapsack(times, sizes, own_bytes)
             if chosen is None:
                 return None
             picks = [items[index] for items, index in zip(lean, chosen, strict=True)]

@@ -64,9 +64,7 @@ STREAMED_BYTES_MIN = 12 * 1024
 STREAMED_NEED_PERCENT = 70
 """... minimum need of one of these calls, in percent of the highest, ..."""
 STREAMED_TIME_PERCENT: Mapping[int, int] = {40: 115, 55: 107, 100: 102}
-"""... maximum time of the program with these calls, by its workspace in percent, ..."""
-STREAMED_FLASH_PERCENT = 101
-"""... with maximum flash of the calls, in percent of what they take otherwise."""
+"""... and maximum time of the program with these calls, by its workspace in percent."""
 
 BAND_ROWS = (1, 2, 4)
 """Numbers of rows per band to try: more take more memory and less overhead."""

@@ -1,6 +1,6 @@
 """depthwise_conv2d on the DSP extension for few outputs: four channels at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,18 +28,24 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 # A window that slides needs several outputs to share its inputs and weights. For one or
 # a few, as in streaming networks, channels share instructions instead: a word of the
 # input has one tap of four channels, which SXTB16 widens to two words of two halves.
-# The weights of a tap are stored alike:
+# The weights of a tap are a word of bytes that is widened, too, or two words of halves
+# if they do not fit:
 #
 #     x:  | c3 | c2 | c1 | c0 |  ->  | c2 | c0 |,  | c3 | c1 |      SMLABB, SMLATT
-#     w:                             | c2 | c0 |,  | c3 | c1 |
+#     w:  | c3 | c2 | c1 | c0 |  ->  | c2 | c0 |,  | c3 | c1 |
+#
+# Weights of int16 can be multiplied by powers of two, which the requantization then
+# needs not do.
 
 _LANES = 4
 _ORDER = (0, 2, 1, 3)
 """The channel of each half of the two words of a tap."""
+_BYTES = OverlappingBlocks(INT8, _LANES)
 _MAX_OUTPUTS = 4
-_MAX_UNROLLED = 16
-_FACTORS = (8, 7, 6, 5, 4, 3, 2)
+_MAX_UNROLLED = 5
+_FACTORS = (4, 3, 2)
 _HALVES = ("smlabb", "smlatt")
+_WIDENING = ("sxtb16", "sxtb16_ror8")
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -55,6 +61,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     layer = integer_layer(op)
     params = layer.requantization
     assert params is not None
+    layout = _BYTES
+    in_bytes = layout.do_weights_fit(layer.weights)
+    if not in_bytes:  # those that have a zero point
+        layout = OverlappingBlocks(INT16, _LANES, _ORDER)
     channels = len(layer.weights)
     epilogue = make_epilogue(
         b,
@@ -62,14 +72,13 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         layer.bounds,
         INT8,
         channels,
-        bake=layer.weights,
+        bake=None if in_bytes else layer.weights,
         addends=AddendSource.COMPUTED,
     )
     factors = np.array(epilogue.factors, np.int64)
-    layout = OverlappingBlocks(INT16, _LANES, _ORDER)
     blocks = ChannelBlocks(channels, _LANES)
     packed = layout.pack(layer.weights * factors[:, None]).view(np.uint32)
-    shaped = packed.reshape(blocks.count, -1, len(_HALVES))
+    shaped = packed.reshape(blocks.count, -1, 1 if in_bytes else len(_HALVES))
     weights = b.constant("weights", shaped, UINT32)
     bias = b.constant("bias", layer.bias * factors, INT32)
     window = window_of(op, op.input(1).shape[1:3])
@@ -107,9 +116,10 @@ class _BlockKernel:
                 "word", b.input(0), source + offset, (1,), dtype=UINT32, alignment=size
             )
             octets = b.let("bytes", b.load(word, [0]))
-            for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
+            words = self._weights(block, tap)
+            for half, name in enumerate(_WIDENING):
                 x = b.let("x", call_intrinsic(name, [octets], UINT32))
-                w = b.let("w", b.load(self.weights, [block, tap, half]))
+                w = b.let("w", words(half))
                 for lane, product in zip((half, half + 2), _HALVES, strict=True):
                     start = b.load(acc[lane], [0])
                     total = call_intrinsic(product, [x, w, start], INT32)
@@ -119,6 +129,14 @@ class _BlockKernel:
             finish = self.epilogue.bind_channel(b, channel + lane)
             for form in by_arithmetic(b, finish, is_tile=False):
                 b.store(y, [lane], form(b.load(register, [0])))
+
+    def _weights(self, block: ArithExpr, tap: ArithExpr) -> Callable[[int], ArithExpr]:
+        """Return a function of the half of the two words with a tap's weights."""
+        b, weights = self.b, self.weights
+        if weights.shape[-1] == len(_HALVES):
+            return lambda half: b.load(weights, [block, tap, half])
+        octets = b.let("weight_bytes", b.load(weights, [block, tap, 0]))
+        return lambda half: call_intrinsic(_WIDENING[half], [octets], UINT32)
 
     @contextmanager
     def _taps(self) -> Iterator[tuple[ArithExpr, ArithExpr]]:
