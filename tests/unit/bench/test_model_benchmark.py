@@ -55,7 +55,9 @@ def test_row_of_a_model_that_does_not_fit_has_the_problem(model_path):
 
 
 def test_a_mode_that_a_model_does_not_have_leaves_the_other_rows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    digits_path: Path,
 ) -> None:
     def measure(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
         if mode == "ram+rows":
@@ -63,7 +65,8 @@ def test_a_mode_that_a_model_does_not_have_leaves_the_other_rows(
         return BenchmarkRow(path.name, board, core, mode, "instructions", 1234)
 
     monkeypatch.setattr(model_benchmark, "_row", measure)
-    code = main(["bench", "--boards", "mps2-an386", "--modes", "ram,ram+rows"])
+    selected = ["--boards", "mps2-an386", "--modes", "ram,ram+rows"]
+    code = main(["bench", str(digits_path), *selected])
     shown = capsys.readouterr()
     assert code == 1
     assert "1,234" in shown.out

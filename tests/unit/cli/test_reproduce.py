@@ -33,6 +33,7 @@ EVERYTHING = Options(
     compress_weights=True,
     link_params=False,
     inline_asm=False,
+    constant_channels=False,
     emit_step_api=True,
     emit_probe_callback=True,
     emit_descriptor=True,

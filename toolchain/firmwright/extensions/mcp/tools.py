@@ -49,6 +49,7 @@ NEXT_STEPS: Final = {
         "Run firmwright verify --find-first-divergence on the command line, which "
         "names the first operator that differs."
     ),
+    "incomplete": "Read the reasons of the parts that failed; use the other results.",
     "tool_missing": (
         "Run firmwright doctor, which lists missing tools and how to install them."
     ),

@@ -28,21 +28,22 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 # A window that slides needs several outputs to share its inputs and weights. For one or
 # a few, as in streaming networks, channels share instructions instead: a word of the
 # input has one tap of four channels, which SXTB16 widens to two words of two halves.
-# The weights of a tap are a word of bytes that is widened, too, or two words of halves
-# if they do not fit:
+# The weights of a tap are two words, too, or a word of bytes that is widened:
 #
 #     x:  | c3 | c2 | c1 | c0 |  ->  | c2 | c0 |,  | c3 | c1 |      SMLABB, SMLATT
+#     w:                             | c2 | c0 |,  | c3 | c1 |      few taps
 #     w:  | c3 | c2 | c1 | c0 |  ->  | c2 | c0 |,  | c3 | c1 |
 #
-# Weights of int16 can be multiplied by powers of two, which the requantization then
-# needs not do.
+# Halves can be multiplied by powers of two, which the requantization then needs not do.
+# With many taps, that is not worth twice the bytes.
 
 _LANES = 4
 _ORDER = (0, 2, 1, 3)
 """The channel of each half of the two words of a tap."""
 _BYTES = OverlappingBlocks(INT8, _LANES)
+_HALF_WORDS = OverlappingBlocks(INT16, _LANES, _ORDER)
 _MAX_OUTPUTS = 4
-_MAX_UNROLLED = 5
+_MAX_UNROLLED = 8
 _FACTORS = (4, 3, 2)
 _HALVES = ("smlabb", "smlatt")
 _WIDENING = ("sxtb16", "sxtb16_ror8")
@@ -61,10 +62,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     layer = integer_layer(op)
     params = layer.requantization
     assert params is not None
-    layout = _BYTES
-    in_bytes = layout.do_weights_fit(layer.weights)
-    if not in_bytes:  # those that have a zero point
-        layout = OverlappingBlocks(INT16, _LANES, _ORDER)
+    window = window_of(op, op.input(1).shape[1:3])
+    has_many_taps = window.size[0] * window.size[1] > _MAX_UNROLLED
+    in_bytes = has_many_taps and _BYTES.do_weights_fit(layer.weights)
+    layout = _BYTES if in_bytes else _HALF_WORDS
     channels = len(layer.weights)
     epilogue = make_epilogue(
         b,
@@ -81,7 +82,6 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     shaped = packed.reshape(blocks.count, -1, 1 if in_bytes else len(_HALVES))
     weights = b.constant("weights", shaped, UINT32)
     bias = b.constant("bias", layer.bias * factors, INT32)
-    window = window_of(op, op.input(1).shape[1:3])
     kernel = _BlockKernel(b, window, weights, bias, epilogue)
     height, width = window.input_size
     with output_positions(b, op.output.shape) as at:
