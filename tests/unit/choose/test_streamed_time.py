@@ -19,14 +19,10 @@ def _program(workspace_bytes: int) -> ProgramCandidate:
 
 @pytest.mark.parametrize(
     ("workspace_bytes", "percent"),
-    [(40_000, 115), (40_001, 107), (55_000, 107), (55_001, 102), (100_000, 102)],
+    [(40_000, 115), (40_001, 107), (55_000, 107), (55_001, 102)],
 )
 def test_a_program_may_take_more_time_the_less_memory_it_needs(
     workspace_bytes: int, percent: int
 ) -> None:
     whole = _program(100_000)
     assert _streamed_percent(_program(workspace_bytes), whole) == percent
-
-
-def test_a_program_that_needs_more_memory_may_take_no_time() -> None:
-    assert _streamed_percent(_program(100_001), _program(100_000)) == 0

@@ -8,9 +8,9 @@ The goals are:
   image within `flash_bytes` (`image_search`). `balanced` with `flash_bytes` is `size`.
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest
   time^2 x flash^2 x workspace (decision 0022); where its memory peaks, calls are
-  streamed by rows if that lowers the product and hardly takes time, or takes a little
-  more time and saves half of the memory. If this program or that of `speed` does not
-  fit the pools, the fastest program that fits.
+  streamed by rows if that lowers the product and hardly takes time, or, with vectors,
+  takes a little more time and saves half of the memory. If this program or that of
+  `speed` does not fit the pools, the fastest program that fits.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
@@ -65,12 +65,14 @@ _DECODING_BYTES = 160
 class SelectionOracle:
     """Callbacks of the pipeline for plan estimates, plan checks and deduplication.
 
-    Kernels for which `key` returns the same code can be deduplicated.
+    Kernels for which `key` returns the same code can be deduplicated. With
+    `has_vectors`, a core has vector instructions.
     """
 
     estimate: Callable[[IRModule], PlanEstimate]
     fits: Callable[[IRModule], bool]
     key: KeyOf = lambda kernel: CodeKey(id(kernel))
+    has_vectors: bool = False
 
 
 class KernelSelector:
@@ -296,7 +298,10 @@ class KernelSelector:
         )
         fast: list[ProgramCandidate] = []
         for item in (best, *search.candidates()):
-            if 100 * item.time <= _streamed_percent(item, best) * best.time:
+            percent = thresholds.STREAMED_TIME_PERCENT
+            if self.oracle.has_vectors:
+                percent = _streamed_percent(item, best)
+            if 100 * item.time <= percent * best.time:
                 fast.append(item)
         return min(fast, key=_balance)
 
@@ -315,13 +320,13 @@ def _compressible_bytes(module: IRModule) -> int:
 def _streamed_percent(program: ProgramCandidate, whole: ProgramCandidate) -> int:
     """Return the maximum time of a program with streamed calls, in percent of `whole`.
 
-    Where kernels are vectors, the rows of a layer take more time than the layer as a
-    whole, so a program that needs far less memory may take more.
+    With vectors, the rows of a layer take more time than the layer as a whole, so a
+    program that needs far less memory may take more.
     """
-    for share, percent in thresholds.STREAMED_TIME_PERCENT.items():
+    for share, percent in thresholds.STREAMED_VECTORS_PERCENT.items():
         if 100 * program.workspace_bytes <= share * whole.workspace_bytes:
             return percent
-    return 0
+    return thresholds.STREAMED_TIME_PERCENT
 
 
 def _balance(program: ProgramCandidate) -> int:

@@ -63,8 +63,10 @@ STREAMED_BYTES_MIN = 12 * 1024
 """Minimum workspace at which `balanced` looks for calls to stream by rows, ..."""
 STREAMED_NEED_PERCENT = 70
 """... minimum need of one of these calls, in percent of the highest, ..."""
-STREAMED_TIME_PERCENT: Mapping[int, int] = {40: 115, 55: 107, 100: 102}
-"""... and maximum time of the program with these calls, by its workspace in percent."""
+STREAMED_TIME_PERCENT = 102
+"""... and maximum time of the program with these calls, ..."""
+STREAMED_VECTORS_PERCENT: Mapping[int, int] = {40: 115, 55: 107}
+"""... more on a core with vectors, by its workspace in percent of that without them."""
 
 BAND_ROWS = (1, 2, 4)
 """Numbers of rows per band to try: more take more memory and less overhead."""

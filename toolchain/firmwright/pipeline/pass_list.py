@@ -1,6 +1,7 @@
 """The passes of a compilation in the order of `ir/pass_catalog.txt`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from firmwright.base.errors import PluginError, UsageError
@@ -55,6 +56,7 @@ from firmwright.pipeline.user_passes import (
     without_applied,
 )
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.targets.registry import features_of_known
 from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.compress_weights import compress_weights
@@ -62,6 +64,8 @@ from firmwright.usmp.memory_planning import plan_memory
 
 SELECTION_PASS = "lower-select"
 """The pass that chooses kernels and segments."""
+
+_VECTOR_FEATURES = frozenset({"mve", "rvv"})
 
 
 def passes_for(
@@ -186,7 +190,9 @@ def _lower_and_select(
         selected = replay_selection(module, lowering.calls(), lowering.rows, record)
         check_kernels(module, selected, lowering, record)
         return selected
+    features = features_of_known(module.targets.values())
     oracle = make_selection_oracle(options, memo)
+    oracle = replace(oracle, has_vectors=not features.isdisjoint(_VECTOR_FEATURES))
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
 
 
