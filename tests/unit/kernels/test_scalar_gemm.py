@@ -116,7 +116,7 @@ def every_program() -> Iterator[tuple[Program, RegisterFile]]:
             yield forms.wide, forms.file
             if forms.narrow is not None:
                 yield forms.narrow, forms.file
-                yield forms.narrow, CLANG_THUMB2_FILE
+                yield forms.narrow, forms.file.without_last()
     yield thumb1_forms(1).wide, THUMB1_FILE
     yield scaled(), THUMB2_FILE
 

@@ -32,7 +32,6 @@ from firmwright.kernels.program import (
     steps,
 )
 from firmwright.kernels.register_files import (
-    CLANG_THUMB2_FILE,
     FPU_THUMB2_FILE,
     THUMB2_FILE,
     RegisterFile,
@@ -121,7 +120,7 @@ def macro_definitions(forms: ProgramForms) -> tuple[str, ...]:
     wide = "\n".join(_macros(forms, AssemblyText(forms.wide, forms.file)))
     shape = f"/* {forms.doc} */\n{wide}"
     if forms.narrow:
-        text = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
+        text = AssemblyText(forms.narrow, forms.file.without_last())
         test, users = "defined(__clang__)", "for clang."
         if forms.is_for_helium:
             test += " || defined(__ARM_FEATURE_MVE)"
@@ -211,7 +210,7 @@ def _has_limits_in_two_places(forms: ProgramForms) -> bool:
     wide = AssemblyText(forms.wide, forms.file)
     if forms.narrow is None or wide.loop is None or wide.loop.until is None:
         return False
-    narrow = AssemblyText(forms.narrow, CLANG_THUMB2_FILE)
+    narrow = AssemblyText(forms.narrow, forms.file.without_last())
     return wide.has_limit_in_memory != narrow.has_limit_in_memory
 
 

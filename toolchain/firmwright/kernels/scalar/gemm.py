@@ -170,10 +170,13 @@ def mla_forms(shape: ScalarMicrokernel) -> ProgramForms:
 # ---- rvm -----------------------------------------------------------------------------
 #
 # Sixteen sums, the column elements of a step, a weight and two products take 23 of the
-# 28 registers available to compilers; pointers and the end address take three more. A
-# step of four rows times four columns is 40 instructions for 16 products. A multiplier
-# that is busy until its result, as that of the SiFive E31, decides the time: the next
-# multiplication begins before the product is added, and loads are between the two.
+# 28 registers available to compilers; pointers and the end address take four more.
+# clang also needs one for large frames, so its form has one product.
+#
+# A step of four rows times four columns is 40 instructions for 16 products. A
+# multiplier that is busy until its result, as that of the SiFive E31, decides the time:
+# the next multiplication begins before the product is added, and loads are between the
+# two.
 #
 #     mul  a, w0, x0  |#####|
 #     mul  b, w0, x1  .     |#####|
@@ -183,7 +186,7 @@ def mla_forms(shape: ScalarMicrokernel) -> ProgramForms:
 #     add  c1, b      .            +
 
 
-def _rvm_program(shape: ScalarMicrokernel) -> Program:
+def _rvm_program(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> Program:
     o = _Block("rvm", shape, rv32.lw, rv32.mv)
     load = rv32.lb if shape.layout == "bytes" else rv32.lh
     with o.k.loop("steps", shape.unroll, until=o.x) as i:
@@ -197,6 +200,9 @@ def _rvm_program(shape: ScalarMicrokernel) -> Program:
                 product = o.k(rv32.mul, current, columns[pixel])
                 if pixel == shape.pixels - 1 and row + 1 < shape.rows:
                     weight = o.k(load, o.w[i * shape.rows + row + 1])
+                if is_narrow:
+                    o.k(rv32.add, total, product, into=total)
+                    continue
                 _add_product(o, waiting)
                 waiting = total, product
         _add_product(o, waiting)
@@ -213,7 +219,9 @@ def _add_product(
 
 @cache
 def rvm_forms(shape: ScalarMicrokernel) -> ProgramForms:
-    return ProgramForms(_rvm_program(shape), None, _doc(shape), RV32_FILE)
+    narrow, doc = _rvm_program(shape, is_narrow=True), _doc(shape)
+    wide = _rvm_program(shape)
+    return ProgramForms(wide, narrow, doc, RV32_FILE, is_for_helium=False)
 
 
 # ---- rvp -----------------------------------------------------------------------------
