@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
@@ -58,6 +59,16 @@ class Kernel(Builder):
             access: tir.AccessMode = "w" if x in self.outputs else "r"
             views.append(self.view(name, x, 0, shape, access=access))
         return views
+
+    def state_inplace_distances(self, distances: tuple[int, int]) -> None:
+        """State between which distances of output and input the kernel is wrong.
+
+        A kernel of one intrinsic, whose accesses the analysis does not know, does so;
+        see ir/tir/inplace_distance.py.
+        """
+        self.transform = lambda func: replace(
+            func, attrs={**func.attrs, "inplace_distances": distances}
+        )
 
     @property
     def y(self) -> tir.Buffer:

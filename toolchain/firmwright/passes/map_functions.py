@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from firmwright.ir import tir
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import AnyFunction, IRModule, Pass
@@ -25,6 +26,15 @@ def map_graph_functions(
     module: IRModule, change: Callable[[Function], Function]
 ) -> IRModule:
     return _map_functions(module, Function, change)
+
+
+def map_with_constants(
+    module: IRModule, change: Callable[[Function, dict[str, Constant]], Function]
+) -> IRModule:
+    """Apply `change`, which may add constants, to all graph functions."""
+    constants = dict(module.constants)
+    changed = map_graph_functions(module, lambda func: change(func, constants))
+    return module if changed is module else replace(changed, constants=constants)
 
 
 def graph_pass(name: str, change: Callable[[Function], Function]) -> Pass:

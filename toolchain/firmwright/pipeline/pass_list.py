@@ -66,6 +66,7 @@ SELECTION_PASS = "lower-select"
 """The pass that chooses kernels and segments."""
 
 _VECTOR_FEATURES = frozenset({"mve", "rvv"})
+"""The features of cores with vector instructions."""
 
 
 def passes_for(

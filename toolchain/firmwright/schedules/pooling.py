@@ -18,7 +18,7 @@ even number of taps, 1 is subtracted from negative sums.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -96,10 +96,7 @@ def build_pixels(
         y = b.pointer(b.y, pixel.place * channels, channels, "w")
         x = b.pointer(b.input(0), pixel.corner * channels, reach)
         b.evaluate(name, [y, x, *window.size, *steps, *settings, channels])
-    distances = _distances(op, reach - channels + 1)
-    b.transform = lambda func: replace(
-        func, attrs={**func.attrs, "inplace_distances": distances}
-    )
+    b.state_inplace_distances(_distances(op, reach - channels + 1))
 
 
 def _distances(op: OpCall, reach: int) -> tuple[int, int]:

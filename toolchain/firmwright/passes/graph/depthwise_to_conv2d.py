@@ -12,20 +12,14 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import map_with_constants
 
 _SMALL_WINDOW = 12
 """Taps of a window that fits the registers of a floating-point unit."""
 
 
 def run(module: IRModule) -> IRModule:
-    constants = dict(module.constants)
-
-    def change(function: Function) -> Function:
-        return _converted(function, constants)
-
-    converted = map_graph_functions(module, change)
-    return module if converted is module else replace(converted, constants=constants)
+    return map_with_constants(module, _converted)
 
 
 def _converted(function: Function, constants: dict[str, Constant]) -> Function:

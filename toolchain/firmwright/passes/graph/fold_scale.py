@@ -9,6 +9,7 @@ shift.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.passes.map_functions import (
     count_uses,
-    map_graph_functions,
+    map_with_constants,
     merge_into_producers,
     producer_places,
 )
@@ -57,14 +58,8 @@ class _ChannelScale:
 
 
 def run(module: IRModule) -> IRModule:
-    constants = dict(module.constants)
     any_bias = keeps_constants_apart(module)
-
-    def change(function: Function) -> Function:
-        return _folded(function, constants, any_bias=any_bias)
-
-    folded = map_graph_functions(module, change)
-    return module if folded is module else replace(folded, constants=constants)
+    return map_with_constants(module, partial(_folded, any_bias=any_bias))
 
 
 def _folded(

@@ -23,20 +23,14 @@ from firmwright.ir.graph.attributes.layers import Conv2DAttrs, WindowAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.map_functions import map_graph_functions, names_of
+from firmwright.passes.map_functions import map_with_constants, names_of
 
 _MAX_ADDED_WEIGHTS = 1024
 """Maximum bytes by which the weights may grow."""
 
 
 def run(module: IRModule) -> IRModule:
-    constants = dict(module.constants)
-
-    def change(function: Function) -> Function:
-        return _folded(function, constants)
-
-    folded = map_graph_functions(module, change)
-    return module if folded is module else replace(folded, constants=constants)
+    return map_with_constants(module, _folded)
 
 
 def _folded(function: Function, constants: dict[str, Constant]) -> Function:

@@ -38,7 +38,7 @@ from firmwright.passes.graph.transposed_reshapes import (
     grouping_permutation,
     reshape_before_transpose,
 )
-from firmwright.passes.map_functions import map_graph_functions, names_of
+from firmwright.passes.map_functions import map_with_constants, names_of
 
 ReshapeStrategy = Literal["in front", "through", "gathered"]
 """How a reshape of a transposed tensor is handled.
@@ -338,17 +338,14 @@ class _TransposeSinker:
 
 
 def run(module: IRModule) -> IRModule:
-    constants = dict(module.constants)
-
-    def change(function: Function) -> Function:
+    def change(function: Function, constants: dict[str, Constant]) -> Function:
         if not any(call.op == "transpose" for call in function.body):
             return function
         sunk, new_constants = _best(function, module.constants)
         constants.update(new_constants)
         return sunk
 
-    sunk = map_graph_functions(module, change)
-    return module if sunk is module else replace(sunk, constants=constants)
+    return map_with_constants(module, change)
 
 
 def _best(

@@ -5,7 +5,7 @@ Parameters would take code in each call. The outputs are those of an offset form
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -75,10 +75,7 @@ def emit_layer(
         b.pointer(b.y, 0, b.y.elements, "w"),
     )
     b.evaluate(name, args)
-    distances = excluded_distances(reads, writes)
-    b.transform = lambda func: replace(
-        func, attrs={**func.attrs, "inplace_distances": distances}
-    )
+    b.state_inplace_distances(excluded_distances(reads, writes))
 
 
 def first_lane(data: Array) -> Array:

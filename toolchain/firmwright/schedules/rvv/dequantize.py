@@ -1,7 +1,6 @@
 """dequantize of int8 on RISC-V vectors of integers: floats are gathered by value."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -76,10 +75,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     b.evaluate("rvv_dequantize_int8", [*places, table, count])
     start = np.arange(count)
     ends = (start, start + 1), (4 * start, 4 * start + 4)
-    distances = excluded_distances(*ends)
-    b.transform = lambda func: replace(
-        func, attrs={**func.attrs, "inplace_distances": distances}
-    )
+    b.state_inplace_distances(excluded_distances(*ends))
 
 
 SCHEDULES = (

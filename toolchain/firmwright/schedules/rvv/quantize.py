@@ -9,7 +9,6 @@ sign. Eight steps find how many bounds a key reaches, in bytes of the table:
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -123,10 +122,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     )
     start = np.arange(count)
     ends = (4 * start, 4 * start + 4), (start, start + 1)
-    distances = excluded_distances(*ends)
-    b.transform = lambda func: replace(
-        func, attrs={**func.attrs, "inplace_distances": distances}
-    )
+    b.state_inplace_distances(excluded_distances(*ends))
 
 
 SCHEDULES = (
