@@ -39,9 +39,9 @@ from firmwright.schedules.helium_floats import pool2d as float_pools
 from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
+from firmwright.schedules.rvv import gate_functions as riscv_gate_functions
 from firmwright.schedules.rvv import lstm_units as riscv_units
 from firmwright.schedules.rvv import pool2d as riscv_pool2d
-from firmwright.schedules.rvv import sigmoid16 as riscv_sigmoid16
 
 CASES = 32
 WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
@@ -221,12 +221,15 @@ def test_gate_functions_of_all_halves(function: GateFunction) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", riscv_sigmoid16.FUNCTIONS, ids=lambda each: each.name
+    "function", riscv_gate_functions.FUNCTIONS, ids=lambda each: each.name
 )
 def test_gate_functions_of_riscv_vectors(
-    function: riscv_sigmoid16.RiscvGateFunction,
+    function: riscv_gate_functions.RiscvGateFunction,
 ) -> None:
-    lanes, used = riscv_sigmoid16.LANES, [np.full(1 << 11, riscv_sigmoid16.LANES)]
+    lanes, used = (
+        riscv_gate_functions.LANES,
+        [np.full(1 << 11, riscv_gate_functions.LANES)],
+    )
     halves = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
     memory = {"x": halves.reshape(lanes, -1), "y": np.zeros((lanes, 1 << 11), np.int16)}
     program = riscv_program(function.loop, lanes).chosen({})
@@ -257,7 +260,7 @@ def test_cells_of_helium(twice: bool) -> None:
         numbers = {"shift": lstm_units.cell_shift(shift, twice=twice)}
         low, high = (-limit, limit) if limit else (INT16.min, INT16.max)
         name = lstm_units.cell_kernel(twice=twice)
-        loop = lstm_units.cell_loop(twice=twice)
+        loop = lstm_units.helium_cell_loop(twice=twice)
         check_helium(loop, name, {**numbers, "low": low, "high": high})
 
 

@@ -8,14 +8,11 @@ their halves as the definition does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from firmwright.base.dtypes import INT16, Array
-from firmwright.base.rounding import divide_up
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.base.dtypes import INT16
+from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.kernels.elementwise import ElementLoop, helium_text
 from firmwright.kernels.isa import mve, mve_lanes
-from firmwright.kernels.program import PointerOperand, VirtualRegister
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.fixed_point import NEWTON_STEPS
 from firmwright.ops.gate_functions import (
@@ -28,44 +25,14 @@ from firmwright.ops.gate_functions import (
     GateFunction,
 )
 from firmwright.schedules.asm_macros import KEEP_STORES
+from firmwright.schedules.lstm_units import (
+    FamilyText,
+    gate_function_kernel,
+    gate_function_loop,
+    gate_function_name,
+)
 
 _LANES = 8
-
-
-def gate_kernel_name(function: GateFunction, requires: str) -> str:
-    return f"{requires}_{function.name}"
-
-
-def gate_kernel(
-    function: GateFunction,
-    requires: str,
-    text: str,
-    macros: tuple[str, ...],
-    lanes: int,
-    instructions: int,
-) -> Intrinsic:
-    """Return the micro-kernel with the C `text`, of `lanes` values at once."""
-
-    def meaning(y: Array, x: Array, count: Array) -> Array:
-        return function.apply(np.asarray(x)[:count]).astype(np.int16)
-
-    call = f"@{function.name}(x[i])"
-    return Intrinsic(
-        gate_kernel_name(function, requires),
-        (
-            *pointers(INT16, "w", y=1),
-            *pointers(INT16, x=1),
-            *immediates("count"),
-        ),
-        meaning,
-        f"for (int32_t i = 0; i < count; ++i) {{\n    y[i] = (int16_t){call};\n}}",
-        f"{function.name} of `count` values.",
-        requires=requires,
-        text={"gnu": text},
-        definitions=macros,
-        count=lambda args: 20 + divide_up(args[2], lanes) * instructions,
-        calls=(function.name,),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +43,22 @@ class GateVectors:
 
     @property
     def name(self) -> str:
-        return gate_kernel_name(self.function, "mve")
+        return gate_function_name(self.function, "mve")
 
     @property
     def loop(self) -> ElementLoop:
-        x, y = PointerOperand("x", INT16), PointerOperand("y", INT16, "w")
-        return ElementLoop((x,), y, INT16, self._compute)
+        return gate_function_loop(self._compute)
 
     def intrinsic(self) -> Intrinsic:
-        text, macros = helium_text(self.loop), (KEEP_STORES,)
-        return gate_kernel(
-            self.function, "mve", text, macros, _LANES, self.instructions
+        family = FamilyText(
+            requires="mve",
+            text=helium_text(self.loop),
+            lanes=_LANES,
+            instructions=50 + 4 * len(self.function.factors),
+            once=20,
+            definitions=(KEEP_STORES,),
         )
-
-    @property
-    def instructions(self) -> int:
-        """The instructions of a vector."""
-        return 50 + 4 * len(self.function.factors)
+        return gate_function_kernel(self.function, family)
 
     def _compute(
         self, k: VectorBuilder, lanes: Sequence[VirtualRegister]

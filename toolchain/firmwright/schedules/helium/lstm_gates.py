@@ -13,8 +13,6 @@ from firmwright.base.dtypes import INT16, INT32
 from firmwright.ir.tir.builder import (
     ArithExpr,
     call_intrinsic,
-    maximum,
-    minimum,
     select,
 )
 from firmwright.ir.tir.intrinsic import immediates, inputs
@@ -22,6 +20,7 @@ from firmwright.kernels.elementwise import value_intrinsic
 from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import at_least, greater
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
+from firmwright.kernels.isa.lanes import saturate
 from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
@@ -39,23 +38,19 @@ _SETTINGS = ("most_shift", "lanes")
 """The largest shift, and the rows of a block to store."""
 
 
-def _saturated(x: ArithExpr) -> ArithExpr:
-    return minimum(maximum(x, INT16.min), INT16.max)
-
-
 def _steps(**x: ArithExpr) -> ArithExpr:
     """Return the steps of a sum."""
     scale = [x["sum"] + x["bias"], x["multiplier"], x["shift"]]
     scaled = call_intrinsic("requantize_twice", scale, INT32)
-    return _saturated(scaled).cast(INT16)
+    return saturate(scaled, INT16).cast(INT16)
 
 
 def _gate(**x: ArithExpr) -> ArithExpr:
     """Return the steps of a sum, added to those of x; it `saturates` before."""
     scale = [x["sum"] + x["bias"], x["multiplier"], x["shift"]]
     scaled = call_intrinsic("requantize_twice", scale, INT32)
-    added = select(x["saturates"].equal(0), scaled, _saturated(scaled))
-    return _saturated(x["x_steps"] + added).cast(INT16)
+    added = select(x["saturates"].equal(0), scaled, saturate(scaled, INT16))
+    return saturate(x["x_steps"] + added, INT16).cast(INT16)
 
 
 def _scale(k: VectorBuilder, total: VirtualRegister) -> None:

@@ -12,7 +12,7 @@ from firmwright.base.dtypes import INT16
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.kernels.elementwise import ElementLoop, riscv_text
 from firmwright.kernels.isa.rvv import riscv_row
-from firmwright.kernels.program import PointerOperand, VirtualRegister
+from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.fixed_point import NEWTON_STEPS
 from firmwright.ops.gate_functions import (
@@ -24,15 +24,16 @@ from firmwright.ops.gate_functions import (
     TWELVE_17THS,
     GateFunction,
 )
-from firmwright.schedules.helium.gate_functions import gate_kernel, gate_kernel_name
+from firmwright.schedules.lstm_units import (
+    FamilyText,
+    gate_function_kernel,
+    gate_function_loop,
+    gate_function_name,
+)
 
 LANES = 32
 _HALVES = partial(riscv_row, LANES, INT16)
 _LAST_BIT = 15
-
-
-def gate_function_name(function: GateFunction) -> str:
-    return gate_kernel_name(function, "rvv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,21 @@ class RiscvGateFunction:
 
     @property
     def name(self) -> str:
-        return gate_function_name(self.function)
+        return gate_function_name(self.function, "rvv")
 
     @property
     def loop(self) -> ElementLoop:
-        x, y = PointerOperand("x", INT16), PointerOperand("y", INT16, "w")
-        return ElementLoop((x,), y, INT16, self._compute)
+        return gate_function_loop(self._compute)
 
     def intrinsic(self) -> Intrinsic:
-        text = riscv_text(self.loop, LANES)
-        instructions = 60 + 6 * len(self.function.factors)
-        return gate_kernel(self.function, "rvv", text, (), LANES, instructions)
+        family = FamilyText(
+            requires="rvv",
+            text=riscv_text(self.loop, LANES),
+            lanes=LANES,
+            instructions=60 + 6 * len(self.function.factors),
+            once=20,
+        )
+        return gate_function_kernel(self.function, family)
 
     def _compute(
         self, k: VectorBuilder, lanes: Sequence[VirtualRegister]

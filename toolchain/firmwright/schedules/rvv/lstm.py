@@ -1,12 +1,13 @@
 """lstm of integers on RISC-V vectors: the gates of all units in lanes.
 
 A step has two products of a matrix and a vector, which leave 32-bit sums of all gates
-in the order [gate, unit], the cell gate last. In LiteRT's arithmetic of int8, functions
+in the order of schedules/lstm_units.py. In LiteRT's arithmetic of int8, functions
 of vectors of units follow; otherwise units are updated one by one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.gate_functions import GATE_BITS, GateFunction
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitBuilder, copy_state, sum_dtype
 from firmwright.ops.lstm_layer import (
@@ -24,27 +24,25 @@ from firmwright.ops.lstm_layer import (
     INPUT_WEIGHTS,
     RECURRENT_WEIGHTS,
     batch_time_inputs,
-    cell_bits,
-    cell_clip,
     folded_biases,
     gate_factors,
     hidden_factor,
     uses_tflm_arithmetic,
     weights_at,
 )
-from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.helium.lstm_units import FRACTION_BITS
+from firmwright.schedules.lstm_units import (
+    GATE_ROWS,
+    UnitKernels,
+    UnitVectors,
+    call_gate_function,
+)
 from firmwright.schedules.rvv.lstm_units import (
     CELL_KERNEL,
     GATE_KERNEL,
     HIDDEN_KERNEL,
 )
-from firmwright.schedules.rvv.sigmoid16 import gate_function_name
 from firmwright.schedules.rvv.sums import VectorSums
-
-_ORDER = (0, 1, 3, 2)
-"""The gates in the order of rows: input, forget, output, cell."""
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -71,7 +69,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     totals = [b.allocate(name, INT32, shape) for name in ("x_sums", "sums")]
     has_vectors = op.input(0).dtype == INT8 and not uses_tflm_arithmetic(op)
     if has_vectors and hidden_factor(op)[1] < 0:
-        update = _UnitVectors(op, b, b.allocate("gates", INT16, shape)).update
+        gates = b.allocate("gates", INT16, shape)
+        activate = partial(call_gate_function, "rvv", b)
+        kernels = UnitKernels(CELL_KERNEL, HIDDEN_KERNEL, activate)
+        update = _AllUnits(UnitVectors(op, b, gates, kernels)).update
     else:
         update = _SingleUnits(op, b).update
     copy_state(op, b)
@@ -89,7 +90,7 @@ def _product(op: OpCall, b: Kernel, first: int) -> VectorSums:
     """Return the product with all gates' weights, which begin at input `first`."""
     weights: list[Array] = []
     biases: list[Array] = []
-    for gate in _ORDER:
+    for gate in GATE_ROWS:
         weights.append(weights_at(op, first + gate))
         biases.append(folded_biases(op, gate)[first == RECURRENT_WEIGHTS])
     flat, bias = np.concatenate(weights), np.concatenate(biases)
@@ -108,7 +109,7 @@ class _SingleUnits:
         with b.for_("u", self.op.input(HIDDEN_STATE).shape[1]) as u:
             gates = []
             for gate in range(len(GATES)):
-                row = _ORDER.index(gate)
+                row = GATE_ROWS.index(gate)
                 of_x, of_hidden = (b.load(total, [row, u]) for total in step.totals)
                 x_steps = layer.input_steps(of_x, gate)
                 gates.append(layer.gate_steps(of_hidden, gate, x_steps))
@@ -117,56 +118,23 @@ class _SingleUnits:
 
 
 @dataclass(frozen=True, slots=True)
-class _UnitVectors:
-    """Updates all units at a time, with the functions of `lstm_units`."""
+class _AllUnits:
+    """Updates all units at a time."""
 
-    op: OpCall
-    b: Kernel
-    gates: tir.Buffer
-
-    @property
-    def units(self) -> int:
-        return self.gates.shape[1]
+    vectors: UnitVectors
 
     def update(self, step: _Step) -> None:
-        op, b, units = self.op, self.b, self.units
-        first = step.n * units
-        for place, gate in enumerate(_ORDER):
+        vectors = self.vectors
+        op, b, units = vectors.op, vectors.b, vectors.units
+        for place, gate in enumerate(GATE_ROWS):
             sums = [b.pointer(total, place * units, units) for total in step.totals]
             factors = [number for pair in gate_factors(op, gate) for number in pair]
-            y = self._gate(place, access="w")
+            y = vectors.gate(place, access="w")
             b.evaluate(GATE_KERNEL, [*sums, y, *factors, units])
-        i, f, o, g = (self._gate(place) for place in range(len(_ORDER)))
-        logistic = GateFunction(GATE_BITS, is_tanh=False)
-        self._activate(logistic, self._gate(0, 3, "w"), self._gate(0, 3))
-        tanh_of_gate = GateFunction(GATE_BITS, is_tanh=True)
-        self._activate(tanh_of_gate, self._gate(3, access="w"), g)
-        limit = int(cell_clip(op))
-        low, high = (-limit, limit) if limit else (INT16.min, INT16.max)
-        cells = b.pointer(b.outputs[2], first, units, "rw")
-        shift = -FRACTION_BITS - cell_bits(op)
-        b.evaluate(CELL_KERNEL, [cells, i, f, g, shift, low, high, units])
-        of_batch = b.pointer(b.outputs[2], first, units)
-        tanh_of_cell = GateFunction(cell_bits(op), is_tanh=True)
-        self._activate(tanh_of_cell, self._gate(3, access="w"), of_batch)
-        zero_point = per_tensor_quant(op.input(HIDDEN_STATE)).zero_point
-        y = b.pointer(b.y, step.row * units, units, "w")
-        b.evaluate(HIDDEN_KERNEL, [o, g, y, *hidden_factor(op), zero_point, units])
+        vectors.emit(step.n, step.row)
         source = b.pointer(b.y, step.row * units, units)
-        to = b.pointer(b.outputs[1], first, units, "w")
+        to = b.pointer(b.outputs[1], step.n * units, units, "w")
         b.evaluate("rvv_copy_int8", [to, source, units])
-
-    def _gate(
-        self, place: int, count: int = 1, access: tir.AccessMode = "r"
-    ) -> tir.AccessPtr:
-        """Return a pointer to the values of `count` gates, in the order of rows."""
-        units = self.units
-        return self.b.pointer(self.gates, place * units, count * units, access)
-
-    def _activate(
-        self, function: GateFunction, y: tir.AccessPtr, x: tir.AccessPtr
-    ) -> None:
-        self.b.evaluate(gate_function_name(function), [y, x, x.extent])
 
 
 SCHEDULES = (Schedule("rvv.lstm.gates", "lstm", frozenset({"rvv"}), _configs, _build),)

@@ -1,7 +1,7 @@
 """The functions of an LSTM's units on RISC-V vectors, in LiteRT's arithmetic.
 
 Halves are rounded away from zero: 1 is subtracted from negative values before a shift
-that rounds up (schedules/helium/lstm_units.py).
+that rounds up.
 """
 
 from collections.abc import Sequence
@@ -12,19 +12,21 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir.tir.builder import (
     ArithExpr,
     call_intrinsic,
-    maximum,
-    minimum,
 )
 from firmwright.ir.tir.intrinsic import immediates, pointers
 from firmwright.kernels.elementwise import ElementLoop, element_intrinsics, riscv_text
 from firmwright.kernels.isa.c_numbers import left_shift, less, right_shift
+from firmwright.kernels.isa.lanes import saturate
 from firmwright.kernels.isa.rvv import riscv_row
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
-from firmwright.schedules.helium.lstm_units import (
+from firmwright.schedules.lstm_units import (
     FRACTION_BITS,
-    cell_value,
-    hidden_value,
+    FamilyText,
+    cell_kernels,
+    cell_loop,
+    hidden_kernels,
+    hidden_loop,
 )
 from firmwright.schedules.rvv.endings import NOMINAL_LANES, limit_lanes
 
@@ -42,10 +44,6 @@ def _nudge(k: VectorBuilder, value: VirtualRegister, lanes: int) -> VirtualRegis
 # ---- gates ---------------------------------------------------------------------------
 
 
-def _saturated(x: ArithExpr) -> ArithExpr:
-    return minimum(maximum(x, INT16.min), INT16.max)
-
-
 def _gate(**x: ArithExpr) -> ArithExpr:
     """Return the sum of both products of a gate, in steps."""
 
@@ -53,7 +51,8 @@ def _gate(**x: ArithExpr) -> ArithExpr:
         numbers = [x[name], x[f"{name}_multiplier"], x[f"{name}_shift"]]
         return call_intrinsic("requantize_twice", numbers, INT32)
 
-    return _saturated(_saturated(scaled("input")) + scaled("hidden")).cast(INT16)
+    steps = saturate(scaled("input"), INT16) + scaled("hidden")
+    return saturate(steps, INT16).cast(INT16)
 
 
 def _compute_gate(
@@ -123,27 +122,8 @@ def _compute_cell(
     return limit_lanes(k, k.named("half", narrow, total, 0), LANES, None, INT16)
 
 
-_CELLS = PointerOperand("cells", INT16, "rw")
-CELL_LOOP = ElementLoop(
-    (_CELLS, *(PointerOperand(name, INT16) for name in ("input", "forget", "cell"))),
-    _CELLS,
-    INT32,
-    _compute_cell,
-)
+CELL_LOOP = cell_loop(_compute_cell)
 CELL_KERNEL = "rvv_lstm_cells"
-_CELL = element_intrinsics(
-    CELL_KERNEL,
-    (
-        *pointers(INT16, "rw", cells=1),
-        *pointers(INT16, input=1, forget=1, cell=1),
-        *immediates("shift", "low", "high", "count"),
-    ),
-    partial(cell_value, False),
-    "Updates `count` cells of an LSTM.",
-    "rvv",
-    riscv_text(CELL_LOOP, LANES),
-    lambda args: 10 + divide_up(args[-1], LANES) * 24,
-)
 
 # ---- hidden values -------------------------------------------------------------------
 
@@ -160,25 +140,17 @@ def _compute_hidden(
     return k(riscv_row(LANES, INT8, "vnclip_wx"), moved, 0)
 
 
-HIDDEN_LOOP = ElementLoop(
-    (PointerOperand("output", INT16), PointerOperand("cells", INT16)),
-    PointerOperand("y", INT8, "w"),
-    INT32,
-    _compute_hidden,
-)
+HIDDEN_LOOP = hidden_loop(_compute_hidden)
 HIDDEN_KERNEL = "rvv_lstm_hidden"
-_HIDDEN = element_intrinsics(
-    HIDDEN_KERNEL,
-    (
-        *pointers(INT16, output=1, cells=1),
-        *pointers(INT8, "w", y=1),
-        *immediates("multiplier", "shift", "zero_point", "count"),
-    ),
-    hidden_value,
-    "Computes `count` hidden values of an LSTM from activated cells; shifts right.",
-    "rvv",
-    riscv_text(HIDDEN_LOOP, LANES),
-    lambda args: 10 + divide_up(args[-1], LANES) * 16,
-)
 
-INTRINSICS = (*_GATE, *_CELL, *_HIDDEN)
+
+def _family(loop: ElementLoop, instructions: int) -> FamilyText:
+    text = riscv_text(loop, LANES)
+    return FamilyText("rvv", text, lanes=LANES, instructions=instructions, once=10)
+
+
+INTRINSICS = (
+    *_GATE,
+    *cell_kernels(CELL_KERNEL, _family(CELL_LOOP, 24)),
+    *hidden_kernels(HIDDEN_KERNEL, _family(HIDDEN_LOOP, 16)),
+)
