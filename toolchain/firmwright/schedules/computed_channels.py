@@ -23,11 +23,11 @@ from firmwright.schedules.epilogue import (
 from firmwright.schedules.skip_constant_channels import (
     ChannelOrder,
     ConstantChannels,
-    constant_channels_of,
-    find_constant_channels,
     no_constant_channels,
     order_computed_channels,
     select_channels,
+    skip_channels,
+    skippable_values,
 )
 
 _SMALL_SUM = 1 << 22
@@ -151,11 +151,9 @@ def computed_channels(
     outputs = len(layer.weights)
     constants = no_constant_channels(outputs)
     if params is not None and layer.input_dtype == INT8:
-        constant = constant_channels_of(b, params, low, high)
-        if constant and not _suits_all((low, high), constant, group_for):
-            constants = find_constant_channels(
-                b, params, low, high, only_if_many=only_if_many
-            )
+        values = skippable_values(b, params, low, high)
+        if values and not _suits_all((low, high), list(values), group_for):
+            constants = skip_channels(b, values, outputs, only_if_many=only_if_many)
     group = group_for(outputs - len(constants.values) or 1)
     order = order_computed_channels(b, constants, group)
     rows = list(order.rows)

@@ -68,22 +68,22 @@ def no_constant_channels(channels: int) -> ConstantChannels:
     return ConstantChannels({}, channels, None)
 
 
-def find_constant_channels(
-    b: Kernel,
-    params: Requantization,
-    low: Array,
-    high: Array,
-    *,
-    only_if_many: bool = False,
-) -> ConstantChannels:
-    """Find the constant channels of a layer with accumulators in [low[c], high[c]].
+def skippable_values(
+    b: Kernel, params: Requantization, low: Array, high: Array
+) -> dict[int, int]:
+    """Return the values of constant channels, unless the code must not depend on them.
 
-    With `only_if_many`, return none if they are few.
+    Accumulators are in [low[c], high[c]].
     """
-    channels = len(low)
-    values: dict[int, int] = {}
-    if constant_channels_of(b, params, low, high):
-        values = constant_channel_values(params, low, high)
+    if b.call.any_weights or b.call.all_channels:
+        return {}
+    return constant_channel_values(params, low, high)
+
+
+def skip_channels(
+    b: Kernel, values: dict[int, int], channels: int, *, only_if_many: bool = False
+) -> ConstantChannels:
+    """Return the constant channels with `values`; with `only_if_many`, none if few."""
     if only_if_many and len(values) * _MANY < channels:
         values = {}
     rows = None
@@ -92,15 +92,6 @@ def find_constant_channels(
         row[list(values)] = list(values.values())
         rows = b.constant("constant_channels", row.view(np.uint32), UINT32)
     return ConstantChannels(values, channels, rows)
-
-
-def constant_channels_of(
-    b: Kernel, params: Requantization, low: Array, high: Array
-) -> list[int]:
-    """Return the channels that are constant, unless the code must not depend on it."""
-    if b.call.any_weights or b.call.all_channels:
-        return []
-    return list(constant_channel_values(params, low, high))
 
 
 @dataclass(frozen=True, slots=True)
