@@ -32,13 +32,18 @@ def kind(
 
 
 def drawn_call(
-    rng: np.random.Generator, dtype: DType, units: int, major: bool, numerics: str
+    rng: np.random.Generator,
+    dtype: DType,
+    units: int,
+    major: bool,
+    numerics: str,
+    cell_exponent: int,
 ) -> tuple[OpCall, list[np.ndarray]]:
     """Return a layer and its arrays; steps are odd, and scales shift both ways."""
     is_real = dtype == FLOAT32
     x = kind((TIME, BATCH, INPUTS) if major else (BATCH, TIME, INPUTS), dtype, 0.1, -7)
     hidden = kind((BATCH, units), dtype, 1 / 128, 3)
-    cells = kind((BATCH, units), dtype if is_real else INT16, 2.0**-11)
+    cells = kind((BATCH, units), dtype if is_real else INT16, 2.0**cell_exponent)
     weights = [
         kind((units, size), dtype, scale * (1 + gate / 8))
         for size, scale in ((INPUTS, 0.02), (units, 0.005))
@@ -57,7 +62,8 @@ def drawn_call(
     constants: list[Constant | None] = [None]
     for array, each in zip(arrays[1:-2], kinds[1:-2], strict=True):
         constants.append(Constant.from_array("c", array, each.dtype))
-    attrs = attrs_from_mapping("lstm", {"cell_clip": 3.0, "time_major": major})
+    clip = min(3.0, 2.0 ** (cell_exponent + 14))
+    attrs = attrs_from_mapping("lstm", {"cell_clip": clip, "time_major": major})
     y = kind((*x.shape[:2], units), dtype, 1 / 128, 3)
     call = OpCall(
         "lstm",
@@ -73,10 +79,11 @@ def drawn_call(
 @pytest.mark.parametrize("schedule", OF_LSTM, ids=lambda schedule: schedule.name)
 def test_lstm_matches_the_reference(schedule) -> None:
     found = 0
-    for dtype, units in product((INT8, FLOAT32), (3, 8)):
+    scales = ((3, -11), (8, -9), (8, -15), (3, -17))
+    for dtype, (units, exponent) in product((INT8, FLOAT32), scales):
         for numerics, major in (("litert", False), ("tflm", True)):
             rng = np.random.default_rng(units)
-            call, arrays = drawn_call(rng, dtype, units, major, numerics)
+            call, arrays = drawn_call(rng, dtype, units, major, numerics, exponent)
             expected = op_table()["lstm"].reference(call, arrays)
             for config in schedule.configs(call):
                 kernel = Kernel("kernel", call)

@@ -1,8 +1,8 @@
 """cast, to another element type, and logical_not.
 
 Conversion to a narrower integer keeps the low bits; nonzero values become true. Floats
-convert only to int32: they are truncated toward zero and saturated, and NaN becomes the
-greatest integer, as in LiteRT. Quantization is ignored. Semantics: TFLite's Cast and
+are truncated toward zero and saturated, and NaN becomes the greatest integer, as in
+LiteRT (in TFLM: 0). Quantization is ignored. Semantics: TFLite's Cast and
 LogicalNot.
 """
 
@@ -20,6 +20,7 @@ from firmwright.base.dtypes import (
     UINT8,
     UINT32,
     Array,
+    DType,
 )
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
@@ -30,14 +31,13 @@ from firmwright.ops.opdef import OpDef
 from firmwright.ops.row_windows import elementwise_row_window
 
 _DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, INT64)
-_BELOW_INT32_END = 2.0**31 - 2**7
-"""The greatest float32 that fits."""
+_MANTISSA_BITS = 24
+"""The significant bits of a float32."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    narrow = x.dtype == FLOAT32 and y.dtype not in (FLOAT32, INT32, BOOL)
-    if x.dtype not in _DTYPES or y.dtype not in _DTYPES or narrow:
+    if x.dtype not in _DTYPES or y.dtype not in _DTYPES:
         raise NotSupportedError(f"a cast of {x.dtype.name} to {y.dtype.name}")
     return (TensorType(x.shape, y.dtype, y.quantization),)
 
@@ -45,26 +45,30 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     (x,) = arrays
     if _is_truncation(call):
-        limited = np.clip(x.astype(np.float64), INT32.min, INT32.max)
-        x = np.where(np.isnan(x), INT32.max, limited)
+        kind = call.output.dtype
+        inside = (x >= kind.min) & (x < float(kind.max + 1))
+        whole = np.where(inside, x, 0).astype(kind.np)
+        x = np.where(inside, whole, np.where(x < 0, kind.min, kind.max))
     return (x.astype(call.output.dtype.np),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
     if _is_truncation(call):
-        lower_elementwise(b, lambda x: _truncated(x[0]))
+        lower_elementwise(b, lambda x: _truncated(x[0], call.output.dtype))
     else:
         lower_elementwise(b, lambda x: x[0].cast(call.output.dtype))
 
 
 def _is_truncation(call: OpCall) -> bool:
-    return call.input(0).dtype == FLOAT32 and call.output.dtype == INT32
+    x, y = call.input(0).dtype, call.output.dtype
+    return x == FLOAT32 and y not in (FLOAT32, BOOL)
 
 
-def _truncated(x: ArithExpr) -> ArithExpr:
-    """Return x as an int32; C converts only floats that fit."""
-    limited = maximum(minimum(x, _BELOW_INT32_END), float(INT32.min))
-    return select(x < float(INT32.max + 1), limited.cast(INT32), INT32.max)
+def _truncated(x: ArithExpr, kind: DType) -> ArithExpr:
+    """Return x as an integer; C converts only floats that fit."""
+    below_end = kind.max - (kind.max >> _MANTISSA_BITS)
+    limited = maximum(minimum(x, float(below_end)), float(kind.min))
+    return select(x < float(kind.max + 1), limited.cast(kind), kind.max)
 
 
 OPDEFS: tuple[OpDef, ...] = (

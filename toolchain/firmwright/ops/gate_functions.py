@@ -16,8 +16,8 @@ from firmwright.ops.fixed_point import FACTORS, NEWTON_STEPS
 
 GATE_BITS = 3
 """The integer bits of the sum of a gate."""
-_CELL_BITS = (3, 4, 5)
-"""The integer bits of cells that an LSTM may have."""
+_CELL_BITS = range(7)
+"""The integer bits of cells of which LiteRT computes tanh."""
 _ONE = INT16.max
 _HALF = """\
 int32_t half = 1 << 14;

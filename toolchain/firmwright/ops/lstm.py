@@ -53,7 +53,9 @@ from firmwright.ops.lstm_layer import (
     gate_factors,
     hidden_factor,
     infer,
+    litert_gap,
     macs,
+    sigmoid_steps,
     uses_tflm_arithmetic,
     weights_at,
 )
@@ -142,7 +144,9 @@ def _saturated(x: Array) -> Array:
 
 def _activate(call: OpCall, x: Array, integer_bits: int, is_tanh: bool) -> Array:
     if uses_tflm_arithmetic(call):
-        return lookup_sigmoid_array(x * (3 << (integer_bits - GATE_BITS)), is_tanh)
+        multiplier, right = sigmoid_steps(integer_bits)
+        steps = (x * multiplier + (1 << right >> 1)) >> right
+        return lookup_sigmoid_array(steps, is_tanh)
     return GateFunction(integer_bits, is_tanh).apply(x).astype(np.int64)
 
 
@@ -275,7 +279,11 @@ class UnitBuilder:
     def _activate(self, x: ArithExpr, bits: int, is_tanh: bool) -> ArithExpr:
         if self.table is None:
             return intrinsic(GateFunction(bits, is_tanh).name, [x], INT32)
-        value = self.b.let("steps", x * (3 << (bits - GATE_BITS)))
+        multiplier, right = sigmoid_steps(bits)
+        steps = x * multiplier
+        if right:
+            steps = (steps + (1 << (right - 1))) >> right
+        value = self.b.let("steps", steps)
         return lookup_sigmoid(self.b, self.table, value, is_tanh)
 
     def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
@@ -382,4 +390,5 @@ OPDEF = OpDef(
     reference,
     lower,
     macs=macs,
+    litert_gap=litert_gap,
 )

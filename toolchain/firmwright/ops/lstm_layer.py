@@ -9,6 +9,7 @@ from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
+from firmwright.ops.gate_functions import GATE_BITS
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
 GATES = ("input", "forget", "cell", "output")
@@ -89,10 +90,13 @@ def _check_quantized(call: OpCall) -> None:
     if call.input(0).dtype == INT16:
         check_zero_points(call.input(0), call.output)
     mantissa, exponent = math.frexp(cells.scale)
-    if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
+    if mantissa != 0.5 or cells.zero_point:
         raise NotSupportedError(
-            f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10"
+            f"cells of scale {cells.scale} and zero point {cells.zero_point}, where "
+            "the reference kernels have a power of two and 0"
         )
+    if not -17 <= exponent - 1 <= -9:
+        raise NotSupportedError(f"a cell scale of 2^{exponent - 1}, not 2^-17 to 2^-9")
 
 
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
@@ -109,6 +113,12 @@ def macs(call: OpCall) -> int:
 
 def cell_bits(call: OpCall) -> int:
     return 15 + math.frexp(per_tensor_quant(call.input(CELL_STATE)).scale)[1] - 1
+
+
+def sigmoid_steps(integer_bits: int) -> tuple[int, int]:
+    """Return TFLM's (multiplier, right shift) from int16 to steps of 1/12288."""
+    left = integer_bits - GATE_BITS
+    return (3 << left, 0) if left >= 0 else (3, -left)
 
 
 def cell_clip(call: OpCall) -> float:
@@ -131,8 +141,17 @@ def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, i
 
 
 def uses_tflm_arithmetic(call: OpCall) -> bool:
-    """Whether to use TFLM's arithmetic: in its profile, and for int16."""
-    return call.numerics == "tflm" or call.input(0).dtype == INT16
+    """Whether to use TFLM's arithmetic: in its profile, and where LiteRT has none."""
+    if call.numerics == "tflm" or call.input(0).dtype == INT16:
+        return True
+    return bool(litert_gap(call))
+
+
+def litert_gap(call: OpCall) -> str:
+    if call.input(0).dtype != INT8 or cell_bits(call) >= 0:
+        return ""
+    scale = per_tensor_quant(call.input(CELL_STATE)).scale
+    return f"LiteRT's LSTM computes no tanh of cells of scale {scale:.3g} (below 2^-15)"
 
 
 def hidden_factor(call: OpCall) -> tuple[int, int]:

@@ -81,7 +81,8 @@ class OpDef:
     take sound instead of features, and `calls_float_functions` operators of extensions
     whose loops call exp, floor and the like, which schedules of FPUs compute in line.
     `is_precompiled` marks parts of a model that another compiler has translated, so
-    that the file differs from the source of the model.
+    that the file differs from the source of the model. `litert_gap` says why LiteRT's
+    reference kernel does not define the result of a call that TFLM does; "" if it does.
     """
 
     name: str
@@ -96,6 +97,7 @@ class OpDef:
     subviews: Callable[[OpCall], Subviews | None] = lambda call: None
     row_access: Callable[[OpCall], RowWindow | RowReduction | None] = lambda call: None
     restrictions: str = ""
+    litert_gap: Callable[[OpCall], str] = lambda call: ""
     is_audio_front_end: bool = False
     calls_float_functions: bool = False
     is_precompiled: bool = False

@@ -386,12 +386,19 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
     lower_reduction(call, b, none, step, end)
 
 
+def _litert_gap_of_sum(call: OpCall) -> str:
+    kind = call.input(0).dtype
+    if kind not in (INT8, INT16):
+        return ""
+    return f"LiteRT's reference kernel of SUM does not compute sums of {kind.name}"
+
+
 _MEAN = OpDef(
     "mean", _infer_mean, _reference_mean, _lower_mean, row_access=_row_reduction
 )
 OPDEFS: tuple[OpDef, ...] = (
     _MEAN,
-    replace(_MEAN, name="sum"),
+    replace(_MEAN, name="sum", litert_gap=_litert_gap_of_sum),
     reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
     reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
     reduction_op(

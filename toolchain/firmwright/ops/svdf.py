@@ -300,4 +300,10 @@ def _finish_output(call: OpCall, total: ArithExpr) -> ArithExpr:
     return state_and_output_requant(call)[1].lower(total.cast(INT32), INT8)
 
 
-OPDEF = OpDef("svdf", infer, reference, lower, macs=macs)
+def _litert_gap(call: OpCall) -> str:
+    if call.input(_STATE).dtype != INT8:
+        return ""
+    return "LiteRT has no SVDF with an int8 state"
+
+
+OPDEF = OpDef("svdf", infer, reference, lower, macs=macs, litert_gap=_litert_gap)

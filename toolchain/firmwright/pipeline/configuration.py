@@ -10,10 +10,11 @@ from firmwright.build.compiler_flags import format_tuning_flags
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
-from firmwright.ir.settings import FlashTiming, Minimize, NumericsProfile, Settings
+from firmwright.ir.settings import FlashTiming, Minimize, Settings
 from firmwright.partitioning.device_requests import apply_device_requests
 from firmwright.partitioning.target_resolution import check_targets, resolve_targets
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
+from firmwright.pipeline.numerics_profile import choose_profile
 from firmwright.pipeline.options import Options, check_options
 from firmwright.usmp.cache_constants import SPARE_PERCENT_MAX
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
@@ -69,7 +70,7 @@ def _settings(model: IRModule, board: Board, options: Options) -> Settings:
     """Return the settings of a module that already has its pools."""
     return replace(
         model.settings,
-        numerics=_numerics(model, options),
+        numerics=choose_profile(model, options.numerics),
         objective=options.objective,
         flash=_flash_timing(model, board, options),
         board=board.name,
@@ -82,21 +83,6 @@ def _settings(model: IRModule, board: Board, options: Options) -> Settings:
         all_channels=not options.constant_channels,
         offload=options.offload or model.settings.offload,
     )
-
-
-def _numerics(model: IRModule, options: Options) -> NumericsProfile:
-    """Return the option's profile, but `onnx` for ONNX models and PyTorch programs."""
-    if model.settings.numerics != "onnx":
-        if options.numerics == "onnx":
-            what = "--numerics onnx applies to ONNX models and PyTorch programs only."
-            raise UsageError(what, hint="use litert or tflm.")
-        return options.numerics
-    if options.numerics not in ("litert", "onnx"):
-        what = f"--numerics {options.numerics} does not apply to this model."
-        raise UsageError(
-            what, hint="leave it out: ONNX Runtime or PyTorch defines the results."
-        )
-    return "onnx"
 
 
 def _flash_timing(model: IRModule, board: Board, options: Options) -> FlashTiming:

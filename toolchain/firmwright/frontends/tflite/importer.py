@@ -10,6 +10,9 @@ from dataclasses import replace
 from firmwright.base.errors import UnsupportedError, UsageError
 from firmwright.frontends.tflite.decoded_model import RawModel, RawSubgraph
 from firmwright.frontends.tflite.fold_list_updates import merge_list_updates
+from firmwright.frontends.tflite.grouped_convolutions import (
+    split_grouped_convolutions,
+)
 from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.frontends.tflite.rewrites import function_rewrites
 from firmwright.frontends.tflite.signature_names import name_by_signatures
@@ -38,7 +41,8 @@ def import_model(
     raw = name_by_signatures(raw)
     graphs: list[RawSubgraph] = []
     for graph in raw.subgraphs:
-        graphs.append(merge_list_updates(make_signed(widen_constants(graph))))
+        graph = split_grouped_convolutions(make_signed(widen_constants(graph)))
+        graphs.append(merge_list_updates(graph))
     raw = replace(raw, subgraphs=tuple(graphs))
     session = ImportSession(raw, ops, is_claimed)
     first = _entry(raw, signature)

@@ -16,7 +16,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.gate_functions import GATE_BITS, GateFunction
+from firmwright.ops.gate_functions import GateFunction
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import sigmoid_table
 from firmwright.ops.lstm import copy_state
@@ -25,9 +25,11 @@ from firmwright.ops.lstm_layer import (
     INPUT_WEIGHTS,
     RECURRENT_WEIGHTS,
     batch_time_inputs,
+    cell_bits,
     folded_biases,
     gate_factors,
     hidden_factor,
+    sigmoid_steps,
     uses_tflm_arithmetic,
     weights_at,
 )
@@ -49,8 +51,10 @@ _ROWS = GATES_OF_X.channels
 
 
 def _configs(op: OpCall) -> tuple[ScheduleConfig, ...]:
-    is_integer = op.input(0).dtype == INT8
-    return (NO_CONFIG,) if is_integer and hidden_factor(op)[1] < 0 else ()
+    if op.input(0).dtype != INT8 or hidden_factor(op)[1] >= 0:
+        return ()
+    # With fewer bits, the product of two gates is saturated before it is added.
+    return (NO_CONFIG,) if cell_bits(op) >= 0 else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -127,7 +131,7 @@ def _look_up(
     x: tir.AccessPtr,
 ) -> None:
     places = [y, x, b.pointer(table, 0, table.elements)]
-    scale = [3 << (function.integer_bits - GATE_BITS), 0]
+    scale = sigmoid_steps(function.integer_bits)
     name = "tanh" if function.is_tanh else "logistic"
     b.evaluate(f"mve_{name}_int16", [*places, *scale, x.extent])
 
