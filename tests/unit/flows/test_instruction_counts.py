@@ -234,6 +234,25 @@ def test_duplicated_calls_of_a_shared_kernel_are_attributed_by_their_lines():
     }
 
 
+def test_calls_of_equal_kernels_that_the_compiler_merged_are_attributed():
+    row = tir.Var("row", INDEX)
+    names = {3: "add_3", 7: "add_7"}
+    calls = tuple(tir.PrimFuncCall(name, (), op=op) for op, name in names.items())
+    loop = tir.For(row, tir.IntImm(0, INDEX), tir.IntImm(4, INDEX), calls[0])
+    body = tir.Seq((loop, calls[1]))
+    # The kernel add_3 is not in the image: both operators call add_7.
+    times, lines = {4: 1, 8: 3, 12: 1}, {4: 3, 8: 3, 12: 7}
+    sites = {site: [InstructionCount(256, site, site, 0)] for site in times}
+    code = SimpleNamespace(name_at={256: "net_add_7"}.__getitem__)
+    counts = call_attribution.group_by_operator(
+        compilation_of(body), code, times, sites, lines
+    )
+    assert {op: [cell.count for cell in cells] for op, cells in counts.items()} == {
+        3: [4, 8],
+        7: [12],
+    }
+
+
 @pytest.mark.qemu
 def test_source_lines_lead_to_the_operators(digits_path: Path, monkeypatch):
     can_count("qemu-system-arm")

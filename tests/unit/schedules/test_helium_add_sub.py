@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_a_row_and_a_tensor_match_the_reference(
     op: str, first: bool, is_constant: bool
 ) -> None:
     (schedule,) = (each for each in add_sub.SCHEDULES if each.op == op)
-    for channels in (3, 8, 24) if is_constant else (8, 24):
+    for channels in (1, 3, 8, 24) if is_constant else (1, 8, 24):
         call = random_sum(op, 2, INT8)
         row = tensor((channels,), 0.03, 5)
         whole, y = (
@@ -105,3 +106,23 @@ def test_a_row_and_a_tensor_match_the_reference(
         ends = [(whole, None), (row, constant)][:: -1 if first else 1]
         inputs, constants = zip(*ends, strict=True)
         check(replace(call, inputs=inputs, outputs=(y,), constants=constants), schedule)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("op", ["add", "sub", "mul"])
+def test_an_element_for_each_row_matches_the_reference(op: str, first: bool) -> None:
+    (schedule,) = (each for each in add_sub.SCHEDULES if each.op == op)
+    for dtype, shape in product((INT8, INT16), ((1, 3, 4, 1), (3, 1, 1), (1,))):
+        call = random_sum(op, 3, dtype)
+        column, whole, y = (
+            replace(kind, shape=size)
+            for kind, size in (
+                (call.input(0), shape),
+                (call.input(1), (1, 3, 4, 24)),
+                (call.output, (1, 3, 4, 24)),
+            )
+        )
+        ends = (column, whole) if first else (whole, column)
+        call = replace(call, inputs=ends, outputs=(y,), constants=(None, None))
+        assert schedule.configs(call)
+        check(call, schedule)

@@ -71,10 +71,10 @@ def group_by_operator(
 ) -> dict[int, list[InstructionCount]]:
     """Group the counts by operator; `sites` are in order of their first execution.
 
-    Compilers may duplicate the calls of a kernel. Those that operators share are
-    assigned by `commented`, the operators of source lines, and else in order until each
-    operator has its number of executions (`times`). The code that starts and awaits
-    calls of other devices belongs to no operator.
+    Compilers may duplicate the calls of a kernel, and merge equal kernels. Calls that
+    operators share are assigned by `commented`, the operators of source lines, and else
+    in order until each operator has its number of executions (`times`). The code that
+    starts and awaits calls of other devices belongs to no operator.
     """
     main = compiled.module.aot_main
     body = without_constant_copies(compiled.module, main.body)
@@ -102,7 +102,7 @@ def group_by_operator(
         if (name not in waiting and has_devices) or name in moving:
             cells_by_op.setdefault(NO_OPERATOR, []).extend(cells)
             continue
-        waiting.get(name, []).sort(key=lambda each: each[0] != commented.get(site))
+        _put_first(waiting, name, commented.get(site))
         op, left = waiting[name][0] if waiting.get(name) else (NO_OPERATOR, 0)
         if times[site] > left and not (is_open and left):
             shared = name
@@ -120,6 +120,23 @@ def group_by_operator(
         hint = "use profile without --count-instructions."
         raise SharedKernelError(what, where=compiled.module.name, hint=hint)
     return dict(sorted(cells_by_op.items()))
+
+
+def _put_first(
+    waiting: dict[str, list[tuple[int, int]]], name: str, commented: int | None
+) -> None:
+    """Make `commented` the first operator that waits for the function `name`.
+
+    If it waits for another one, the compiler has made one function of equal kernels.
+    """
+    if commented is None or name not in waiting:
+        return
+    if not any(op == commented for op, _ in waiting[name]):
+        for group in waiting.values():
+            merged = [each for each in group if each[0] == commented]
+            group[:] = [each for each in group if each[0] != commented]
+            waiting[name] += merged
+    waiting[name].sort(key=lambda each: each[0] != commented)
 
 
 def _unclear_kernel(

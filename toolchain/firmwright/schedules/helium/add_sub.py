@@ -28,8 +28,10 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import left_shift, linear_sum, rescaled_sum
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.ops.strided_copy import lower_fill
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.im2col import fill_buffer
 
 # Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero
 # point, times 2^20 (int16: 2^15), doubling high multiply, rounding right shift for the
@@ -42,6 +44,8 @@ OPERATORS = (("add", 1), ("sub", -1))
 _TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b")
 _ROW = 256
 """The most elements of a constant that is several times a row."""
+_FILLED = 64
+"""The most elements of a row that is filled with a single one."""
 _LEAST_ROW = 8
 """The elements of a row for which vectors are worth a call."""
 _OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "rounding", "count")
@@ -235,13 +239,15 @@ INTRINSICS = (*_sums(), *_LINEAR)
 class RowsOfSum:
     """The rows of a sum: one of all elements, or several of which one input is each.
 
-    `repeated` is the number of that input. A constant is `copies` times a row.
+    `repeated` is the number of that input. A constant is `copies` times a row. An input
+    that `fills` rows has one element for each, or only one.
     """
 
     count: int
     size: int
     repeated: int | None = None
     copies: int = 1
+    fills: bool = False
 
 
 def find_rows(op: OpCall) -> RowsOfSum | None:
@@ -252,17 +258,31 @@ def find_rows(op: OpCall) -> RowsOfSum | None:
         return RowsOfSum(1, elements)
     index = partial_inputs[0]
     size = op.input(index).elements
+    is_constant = op.constant(index) is not None
     own = op.input(index).shape
     suffix = own[next((i for i, n in enumerate(own) if n > 1), len(own)) :]
     is_row = suffix == shape[len(shape) - len(suffix) :]
-    if len(partial_inputs) > 1 or not is_row:
+    if len(partial_inputs) > 1 or not (is_row or _fills_rows(op, index)):
         return None
     rows = elements // size
-    if op.constant(index) is None:
+    if is_row and size > 1 and not is_constant:
         return RowsOfSum(rows, size, index) if size >= _LEAST_ROW else None
-    fitting = [n for n in range(1, rows + 1) if rows % n == 0 and n * size <= _ROW]
-    copies = max(fitting, default=1)
-    return RowsOfSum(rows // copies, size * copies, index, copies)
+    if is_row:
+        most = _ROW if is_constant else _FILLED
+        fitting = [n for n in range(1, rows + 1) if rows % n == 0 and n * size <= most]
+        copies = max(fitting, default=1)
+        found = RowsOfSum(rows // copies, size * copies, index, copies, not is_constant)
+    else:
+        found = RowsOfSum(size, rows, index, fills=True)
+    return found if is_constant or found.size >= _LEAST_ROW else None
+
+
+def _fills_rows(op: OpCall, index: int) -> bool:
+    """Return whether each element of a varying input belongs to a row of the output."""
+    own, shape = op.input(index).shape, op.output.shape
+    padded = (1,) * (len(shape) - len(own)) + own
+    inner = next((i for i in range(len(shape), 0, -1) if padded[i - 1] > 1), 0)
+    return op.constant(index) is None and padded[:inner] == shape[:inner]
 
 
 def sum_configs(
@@ -301,7 +321,12 @@ def build_sum(
     assert rows is not None
     name, numbers = _micro_kernel(op, family)
     sources = [_row_source(op, b, rows, index) for index in (0, 1)]
+    is_single = rows.fills and op.input(rows.repeated or 0).elements == 1
+    if is_single:
+        _fill_row(b, rows, sources, 0, family)
     with b.for_("i", rows.count) as i:
+        if rows.fills and not is_single:
+            _fill_row(b, rows, sources, i, family)
         places: list[tir.AccessPtr] = []
         for index, source in enumerate(sources):
             start = i * (0 if index == rows.repeated else rows.size)
@@ -311,12 +336,34 @@ def build_sum(
 
 
 def _row_source(op: OpCall, b: Kernel, rows: RowsOfSum, index: int) -> tir.Buffer:
-    """Return the input, or the copies of a constant row."""
+    """Return the input, the copies of a constant row, or a row to fill."""
     constant = op.constant(index)
-    if index != rows.repeated or constant is None:
+    if index != rows.repeated:
+        return b.input(index)
+    if rows.fills:
+        return b.allocate("row", op.output.dtype, (rows.size,))
+    if constant is None:
         return b.input(index)
     copies = np.tile(constant.array().reshape(-1), rows.copies)
     return b.constant("row", copies, op.output.dtype)
+
+
+def _fill_row(
+    b: Kernel,
+    rows: RowsOfSum,
+    sources: Sequence[tir.Buffer],
+    at: ArithExpr | int,
+    family: str,
+) -> None:
+    """Fill a row with an element of the repeated input."""
+    assert rows.repeated is not None
+    x, row = b.input(rows.repeated), sources[rows.repeated]
+    elements = b.view("elements", x, 0, (x.elements,))
+    value = b.let("value", b.load_i32(elements, [at]))
+    if family == "mve" and row.dtype == INT8:
+        fill_buffer(b, row, value, rows.size)
+    else:
+        lower_fill(b, row, value.cast(row.dtype))
 
 
 def _micro_kernel(op: OpCall, family: str) -> tuple[str, list[int]]:

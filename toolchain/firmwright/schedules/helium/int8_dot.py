@@ -105,6 +105,24 @@ SUM = Intrinsic(
     count=lambda args: 6 + args[1] // 16 * 4,
 )
 
+DOT = Intrinsic(
+    name="mve_dot_int8",
+    operands=(
+        *pointers(INT8, x=1, w=1),
+        *immediates("count"),
+        Operand("total", "inout", INT32),
+    ),
+    meaning=lambda x, w, count, total: (
+        total
+        + (np.asarray(x, np.int64)[:count] * np.asarray(w, np.int64)[:count]).sum(0)
+    ),
+    portable="for (int32_t i = 0; i < count; ++i) {\n    total += x[i] * w[i];\n}",
+    doc="Adds the products of `count` values and weights.",
+    requires="mve",
+    text={"gnu": _C["dot_text"]},
+    count=lambda args: 6 + args[2] // 16 * 4 + 5 * (args[2] % 16 > 0),
+)
+
 
 def share_of(zero_point: int, taps: int) -> Share | None:
     """Return what `taps` values add to sums because of the weights' zero point."""
@@ -121,7 +139,7 @@ def share_of(zero_point: int, taps: int) -> Share | None:
     return share
 
 
-INTRINSICS = (SUM, REQUANTIZED)
+INTRINSICS = (SUM, DOT, REQUANTIZED)
 INTRINSIC_MAKERS = {
     **PAIR_INT8.makers,
     **PAIR_INT8_WITH_SHARES.makers,
