@@ -29,6 +29,7 @@ from firmwright.schedules.helium import (
     gate_functions,
     lstm_gates,
     lstm_units,
+    means,
     moves,
     pool2d,
     resize_bilinear,
@@ -206,6 +207,15 @@ def test_means_of_helium(dtype: DType, lane: DType, columns: int) -> None:
     numbers = mean_numbers(128 // lane.bits, dtype, lane, columns)
     name = f"mve_mean_{dtype.name}_{lane.bits}"
     check_helium(pool2d.MEANS[dtype, lane], name, numbers)
+
+
+@pytest.mark.parametrize("shift", [0, -1, -9])
+@pytest.mark.parametrize("zero_point", [-128, 5])
+def test_requantized_sums_of_helium(zero_point: int, shift: int) -> None:
+    numbers = {"offset": 0, "multiplier": 1 << 23, "zero_point": zero_point}
+    # Halves that round up are right if all negative values are clamped.
+    numbers |= {"shift": shift, "rounding": zero_point > -128}
+    check_helium(means.MEAN_LOOP, "mve_means_int8", numbers)
 
 
 @pytest.mark.parametrize("function", GATE_FUNCTIONS, ids=lambda each: each.name)

@@ -162,7 +162,8 @@ def _sum_dtype(call: OpCall) -> DType:
     return FLOAT32 if kind == FLOAT32 else INT32
 
 
-def _mean_requantization(call: OpCall) -> Requantization:
+def mean_requantization(call: OpCall) -> Requantization:
+    """Return how the sum of elements relative to the zero point becomes an output."""
     x = per_tensor_quant(call.input(0))
     y = per_tensor_quant(call.output)
     count = _divisor(call)
@@ -200,7 +201,7 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if kind == INT32:
         cut = np.sign(total) * (np.abs(total) // _divisor(call))
         return (cut.astype(np.int32).reshape(shape),)
-    return (_mean_requantization(call).apply(total, kind).reshape(shape),)
+    return (mean_requantization(call).apply(total, kind).reshape(shape),)
 
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
@@ -231,7 +232,7 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
             return total.cast(kind)
         count = reduced_count(call)
         return total / float(count) if kind == FLOAT32 else (total / count).cast(kind)
-    return _mean_requantization(call).lower(total, kind)
+    return mean_requantization(call).lower(total, kind)
 
 
 def _lower_mean(call: OpCall, b: Kernel) -> None:

@@ -113,6 +113,15 @@ def exponential_table(call: OpCall) -> Array:
     return powers.astype(np.int32)
 
 
+def summed_exponentials(call: OpCall) -> Array:
+    """Return the exponentials that a sum does not round to 0, and a 0 for others.
+
+    What the sum rounds to 0 does not reach half a unit of the output either.
+    """
+    powers = exponential_table(call)
+    return np.append(powers[powers >= 1 << (SUM_INTEGER_BITS - 1)], 0)
+
+
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0].reshape(-1, arrays[0].shape[-1])
     if call.input(0).dtype == FLOAT32:
@@ -158,10 +167,7 @@ def lower_exponential_sum(
     b: Kernel, x: tir.Buffer, row: ArithExpr
 ) -> tuple[Register, Register, tir.Buffer]:
     """Emit the sum of exponentials; return registers of maximum and sum, and table."""
-    powers = exponential_table(b.call)
-    # Powers that the sum rounds to 0 do not reach half a unit of the output either.
-    powers = np.append(powers[powers >= 1 << (SUM_INTEGER_BITS - 1)], 0)
-    table = b.constant("exponentials", powers, INT32)
+    table = b.constant("exponentials", summed_exponentials(b.call), INT32)
     highest, total = lower_row_maximum(b, x, row, INT32, INT8.min)
     with b.for_("i", x.shape[1]) as i:
         place = _distance_index(b, highest, x, row, i, table)
@@ -199,7 +205,7 @@ def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None
         return
     highest, total, table = lower_exponential_sum(b, x, row)
     headroom = b.let("headroom", call_intrinsic("clz", [total.value], INT32))
-    inverse, shift = _bind_reciprocal(b, total.value, headroom, x.shape[1], y.dtype)
+    inverse, shift = bind_reciprocal(b, total.value, headroom, x.shape[1], y.dtype)
     with b.for_("i", x.shape[1]) as i:
         place = _distance_index(b, highest, x, row, i, table)
         step = [b.load(table, [place]), inverse, shift]
@@ -207,7 +213,7 @@ def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
-def _bind_reciprocal(
+def bind_reciprocal(
     b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
 ) -> tuple[ArithExpr, ArithExpr]:
     """Bind the reciprocal of `total` as multiplier and shift of the requantization."""

@@ -112,7 +112,8 @@ def _intrinsics() -> Sequence[Intrinsic]:
     return found
 
 
-def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
+def take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
+    """Add rows of int8 to the sums of channels, of int32."""
     _, rows, columns, channels = x.shape
     sums = b.pointer(acc, 0, channels, "rw")
     pixels = b.pointer(x, 0, x.elements)
@@ -139,4 +140,4 @@ INTRINSICS = (
     ),
 )
 POOLS = IntegerPools("mve", {INT8: (INT16, INT32), INT16: (INT32,)})
-SCHEDULES = POOLS.schedules("helium", "mve", fold=_take_rows)
+SCHEDULES = POOLS.schedules("helium", "mve", fold=take_rows)

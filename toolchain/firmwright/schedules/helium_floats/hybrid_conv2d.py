@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -182,47 +183,50 @@ _FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, VECTOR)
 _WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, VECTOR)
 
 
-def _converted(**x: ArithExpr) -> ArithExpr:
+def _converted(*, joins_scales: bool, **x: ArithExpr) -> ArithExpr:
     """Return the result of a sum of products with quantized activations."""
-    whole = x["sum"] - x["zero_point"] * x["total"]
-    value = whole.cast(FLOAT32) * x["factor"] * x["scale"] + x["bias"]
-    return accumulate_f32.activated(value, x["activation"])
+    value = (x["sum"] - x["zero_point"] * x["total"]).cast(FLOAT32)
+    if joins_scales:
+        scaled = value * (x["factor"] * x["scale"])
+    else:
+        scaled = value * x["factor"] * x["scale"]
+    return accumulate_f32.activated(scaled + x["bias"], x["activation"])
 
 
-CONVERTED = value_intrinsic(
-    "mve_converted_f32",
-    (
-        *inputs(INT32, "sum", "total"),
-        *inputs(FLOAT32, "factor", "bias", "scale"),
-        *inputs(INT32, "zero_point", "activation"),
-    ),
-    _converted,
-    "Converts a sum to float, adds the bias and applies the activation.",
-)
-
-
-def _finish(vector: str, target: str, lanes: str) -> str:
+def _finish(joins_scales: bool, vector: str, target: str, lanes: str) -> str:
     k = VectorBuilder("converted")
     factor, bias = k.variable("factor", _FLOATS), k.variable("bias", _FLOATS)
     share = k(mve.vmulq_n_s32, k.variable("total", _WORDS), k.number("zero_point"))
     whole = k.named(f"{vector}_sum", mve.vsubq_s32, k.variable(vector, _WORDS), share)
+    scale = k.number("scale", FLOAT32)
+    if joins_scales:
+        factor = k.named(f"{vector}_factor", mve_float.vmulq_n_f32, factor, scale)
     value = k.named(
         f"{vector}_value",
         mve_float.vmulq_f32,
         k(mve_float.vcvtq_f32_s32, whole),
         factor,
     )
-    scaled = k(mve_float.vmulq_n_f32, value, k.number("scale", FLOAT32))
+    scaled = value if joins_scales else k(mve_float.vmulq_n_f32, value, scale)
     k(mve_float.vaddq_f32, scaled, bias, into=value)
     accumulate_f32.activate_lanes(k, value)
     store_lanes(k, value, target, FLOAT32, lanes)
     return vector_text(k.build_vectors())
 
 
-_KERNEL = DotProductKernel(
-    "mve_gemm_hybrid",
-    PAIR,
-    VectorEnding(
+def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
+    """Return the micro-kernel; with `joins_scales`, sums are multiplied only once."""
+    converted = value_intrinsic(
+        element,
+        (
+            *inputs(INT32, "sum", "total"),
+            *inputs(FLOAT32, "factor", "bias", "scale"),
+            *inputs(INT32, "zero_point", "activation"),
+        ),
+        partial(_converted, joins_scales=joins_scales),
+        "Converts a sum to float, adds the bias and applies the activation.",
+    )
+    ending = VectorEnding(
         output=FLOAT32,
         tables=(
             ParameterTable("totals", INT32, ("total",)),
@@ -233,16 +237,20 @@ _KERNEL = DotProductKernel(
             *inputs(INT32, "zero_point"),
             *immediates("activation", "lanes"),
         ),
-        element=CONVERTED,
-        finish=_finish,
+        element=converted,
+        finish=partial(_finish, joins_scales),
         instructions=lambda given: (
             6 + accumulate_f32.activation_instructions(given["activation"])
         ),
         requires="mvefp",
-    ),
-)
-INTRINSICS = (MIN_MAX, *QUANTIZE, CONVERTED)
-INTRINSIC_MAKERS = _KERNEL.makers
+    )
+    return DotProductKernel(stem, PAIR, ending)
+
+
+_KERNEL = _kernel("mve_gemm_hybrid", "mve_converted_f32", joins_scales=False)
+_OF_ROW_SCALES = _kernel("mve_gemm_rows_hybrid", "mve_joined_f32", joins_scales=True)
+INTRINSICS = (MIN_MAX, *QUANTIZE, _KERNEL.ending.element, _OF_ROW_SCALES.ending.element)
+INTRINSIC_MAKERS = {**_KERNEL.makers, **_OF_ROW_SCALES.makers}
 
 # ---- the schedule --------------------------------------------------------------------
 
@@ -260,19 +268,19 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _matrix_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    has_one_scale = len(quantization_of(op.input(1)).scales) == 1
-    return (NO_CONFIG,) if has_constant_operands(op) and has_one_scale else ()
+    return (NO_CONFIG,) if has_constant_operands(op) else ()
 
 
 def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    (weight_scale,) = quantization_of(op.input(1)).scales
-    folded = None if is_whole(op) else weight_scale
+    weight_scale, *others = quantization_of(op.input(1)).scales
+    folded = None if is_whole(op) or others else weight_scale
     with quantized_rows(op, b, folded, QUANTIZE_PASSES) as (n, quantized, row):
         scale = row.scale.value
-        if folded is None:
+        if folded is None and not others:
             scale = scale * weight_scale
         flat = weights_of(op).reshape(op.output.shape[-1], -1)
-        gemm = _gemm(op, flat, b, row, scale, n)
+        microkernel = _OF_ROW_SCALES if others else _KERNEL
+        gemm = _gemm(op, flat, b, row, scale, n, microkernel)
         column = b.pointer(quantized, n * 0, gemm.taps)
         gemm.emit(b, [column, column], [n * 0, n * 0])
 
@@ -284,9 +292,10 @@ def _gemm(
     activations: QuantizedRow,
     scale: ArithExpr,
     first: ArithExpr,
+    microkernel: DotProductKernel = _KERNEL,
 ) -> BlockGemm:
     """Return the products with the weights `flat`; outputs begin at pixel `first`."""
-    blocks = _KERNEL.blocks(len(flat))
+    blocks = microkernel.blocks(len(flat))
     totals = blocks.table(flat.sum(axis=1, dtype=np.int64))
     # A common scale of all weights is part of the batch's scale.
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
@@ -297,7 +306,7 @@ def _gemm(
     code = accumulate_f32.ACTIVATION_CODES[activation]
     settings = [scale, activations.zero_point, code, blocks.stored]
     tables = {"totals": totals, "factors": factors}
-    return replace(_KERNEL.gemm(b, flat, tables, settings), first=first)
+    return replace(microkernel.gemm(b, flat, tables, settings), first=first)
 
 
 _FEATURES = frozenset({"mve", "mvefp"})
