@@ -29,9 +29,9 @@ from firmwright.schedules.helium import (
     gate_functions,
     lstm_gates,
     lstm_units,
-    means,
     moves,
     pool2d,
+    requantize_values,
     resize_bilinear,
 )
 from firmwright.schedules.helium_floats import elementwise as float_elements
@@ -211,11 +211,13 @@ def test_means_of_helium(dtype: DType, lane: DType, columns: int) -> None:
 
 @pytest.mark.parametrize("shift", [0, -1, -9])
 @pytest.mark.parametrize("zero_point", [-128, 5])
-def test_requantized_sums_of_helium(zero_point: int, shift: int) -> None:
+def test_requantized_values_of_helium(zero_point: int, shift: int) -> None:
     numbers = {"offset": 0, "multiplier": 1 << 23, "zero_point": zero_point}
     # Halves that round up are right if all negative values are clamped.
     numbers |= {"shift": shift, "rounding": zero_point > -128}
-    check_helium(means.MEAN_LOOP, "mve_means_int8", numbers)
+    for dtype in (INT8, INT16, INT32):
+        loop = requantize_values.requantize_loop(dtype)
+        check_helium(loop, f"mve_requantize_{dtype.name}", numbers)
 
 
 @pytest.mark.parametrize("function", GATE_FUNCTIONS, ids=lambda each: each.name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
@@ -14,6 +16,8 @@ from firmwright.kernels.elementwise import helium_program
 from firmwright.kernels.evaluation import evaluate
 from firmwright.kernels.execution import run_program
 from firmwright.ops.quantize import reference
+from firmwright.ops.schedule import NO_CONFIG
+from firmwright.schedules.helium import requantize_values
 from firmwright.schedules.helium_floats import quantize
 from firmwright.schedules.scalar.quantize_search import floats_of_order, least_floats
 
@@ -62,3 +66,21 @@ def test_vectors_quantize_as_the_operator(scale: float, point: int) -> None:
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_scales_whose_remainders_may_vanish_are_left(scale: float) -> None:
     assert not quantize._configs(quantization(scale, 0))
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("point", [-128, 4])
+def test_integers_match_the_reference(dtype: DType, point: int, judge) -> None:
+    (schedule,) = requantize_values.SCHEDULES
+    x_quant = Quantization((1 / 512,), (0 if dtype == INT16 else 7,))
+    y_quant = Quantization((0.25 if dtype == INT16 else 0.003,), (point,))
+    op = replace(
+        quantization(1.0, 0),
+        inputs=(TensorType((3, 7), dtype, x_quant),),
+        outputs=(TensorType((3, 7), INT8, y_quant),),
+    )
+    assert schedule.configs(op) == (NO_CONFIG,)
+    judge(op, schedule, NO_CONFIG)
+    finer = Quantization((1 / 4096,), (point,))
+    upward = replace(op, outputs=(TensorType((3, 7), INT8, finer),))
+    assert not schedule.configs(upward)
