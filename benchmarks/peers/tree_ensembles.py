@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  # a script, not a package
-r"""Measure tree ensembles of scikit-learn beside emlearn's two forms, as a table.
+r"""Measure tree ensembles of scikit-learn beside emlearn's two forms, as a CSV file.
 
     python benchmarks/peers/tree_ensembles.py --emlearn VENV/bin/python
 
@@ -8,19 +8,22 @@ trained with fixed seeds on whole numbers of 16 bits, which emlearn takes, and e
 by skl2onnx. The instructions are those of a function that predicts samples in turn,
 counted in QEMU and divided by their number: for Firmwright with the copy of the
 features, the checks of `run` and the choice of the class. Flash is what an image has
-beyond one without a model. A share in parentheses is that of results equal to
-scikit-learn's, if not all are.
+beyond one without a model. `equal` is the share of results equal to scikit-learn's.
+
+The rows measured replace those of tree_ensembles.csv with the same ensemble, board and
+form; `pytest tests/test_docs.py -k ensembles --update-golden` rewrites docs/models.md.
 
 Needs QEMU, and the extras `sklearn` and `verify`.
 """
 
 import argparse
+import csv
 import pickle
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +47,18 @@ from firmwright.device.instruction_counter import (
 )
 
 BOARDS = ("microbit", "mps2-an386", "mps3-an547", "qemu-riscv32-virt")
-FORMS = ("inline", "loadable")
+GOALS = ("speed", "balanced")
+PEER_FORMS = {"emlearn inline": "inline", "emlearn table": "loadable"}
+FORMS = (*GOALS, *PEER_FORMS)
+TABLE = Path(__file__).with_suffix(".csv")
+ENSEMBLES = (
+    "tree, depth 8",
+    "forest 10 x 6",
+    "forest 100 x 8",
+    "extra trees 50 x 8",
+    "regression 20 x 8",
+    "boosting 30 x 3",
+)
 FEATURES = 10
 CONVERT = """\
 import pickle, sys, emlearn
@@ -137,27 +151,37 @@ class Figures:
     flash_bytes: int
     equal: float
 
-    def __str__(self) -> str:
-        shown = f"{self.instructions:,.0f} / {self.flash_bytes:,}"
-        return shown if self.equal == 1 else f"{shown} ({self.equal:.0%})"
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the file."""
+
+    ensemble: str
+    board: str
+    form: str
+    instructions: str
+    flash_bytes: str
+    equal: str
 
 
-def train(count: int) -> Iterator[Ensemble]:
+def train(count: int, only: str) -> Iterator[Ensemble]:
     x, y = make_classification(
         4000, FEATURES, n_informative=6, n_classes=3, random_state=7
     )
     x = np.rint(x * 1000).astype(np.float32)
     value = x[:, 0] * 3 + np.sin(x[:, 1] / 1000) * 5000
     depth = {"max_depth": 8, "random_state": 1}
-    estimators = {
-        "tree, depth 8": (DecisionTreeClassifier(**depth), y),
-        "forest 10 x 6": (RandomForestClassifier(10, max_depth=6, random_state=1), y),
-        "forest 100 x 8": (RandomForestClassifier(100, **depth), y),
-        "extra trees 50 x 8": (ExtraTreesClassifier(50, **depth), y),
-        "regression 20 x 8": (ExtraTreesRegressor(20, **depth), value),
-        "boosting 30 x 3": (GradientBoostingClassifier(n_estimators=30), y),
-    }
-    for name, (estimator, target) in estimators.items():
+    estimators = (
+        (DecisionTreeClassifier(**depth), y),
+        (RandomForestClassifier(10, max_depth=6, random_state=1), y),
+        (RandomForestClassifier(100, **depth), y),
+        (ExtraTreesClassifier(50, **depth), y),
+        (ExtraTreesRegressor(20, **depth), value),
+        (GradientBoostingClassifier(n_estimators=30, random_state=1), y),
+    )
+    for name, (estimator, target) in zip(ENSEMBLES, estimators, strict=True):
+        if only not in name:
+            continue
         estimator.fit(x[:3000], target[:3000])
         options = {"zipmap": False} if hasattr(estimator, "predict_proba") else None
         data = to_onnx(estimator, x[:1], options=options).SerializeToString()
@@ -175,7 +199,8 @@ class Program:
     kind: str
 
 
-EMPTY = Program("", "", "results[i] = samples[i][0];", "int16_t", "int32_t")
+def empty_program(type_name: str) -> Program:
+    return Program("", "", "results[i] = samples[i][0];", type_name, "int32_t")
 
 
 class Images:
@@ -184,7 +209,8 @@ class Images:
     def __init__(self, python: Path, folder: Path) -> None:
         self.python, self.folder = python, folder
         self.plugin = build_counter_plugin(cache_root() / "plugins")
-        self.empty: dict[str, int] = {}
+        self.empty: dict[tuple[str, str], int] = {}
+        self.projects: dict[str, Path] = {}
 
     def convert(self, ensemble: Ensemble) -> bool:
         """Write the C of both forms; return whether emlearn supports the ensemble."""
@@ -192,7 +218,7 @@ class Images:
         pickled.write_bytes(pickle.dumps(ensemble.estimator))
         command = [str(self.python), "-c", CONVERT, str(pickled), str(self.folder)]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=300
+            command, capture_output=True, text=True, check=False, timeout=1800
         )
         self.headers = Path(
             done.stdout.strip().splitlines()[-1:][0] if done.stdout else ""
@@ -205,27 +231,46 @@ class Images:
         begin = "trees_map_io(&pools, &in, &out);"
         run, kind = RUN.replace("$result", result), _kind(ensemble)
         program = Program(POOLS, begin, run, "float", kind)
-        return self._measure(ensemble, board, program, goal)
+        project = self._project(ensemble, board, goal)
+        return self._measure(ensemble, board, program, project)
 
     def emlearn(self, ensemble: Ensemble, board: str, form: str) -> Figures:
-        model = self._with_headers((self.folder / f"{form}.h").read_text())
+        path = self.folder / f"{PEER_FORMS[form]}.h"
+        model = self._with_headers(path.read_text())
         run = f"results[i] = peer_predict(samples[i], {FEATURES});"
         program = Program(model, "", run, "int16_t", _kind(ensemble))
-        return self._measure(ensemble, board, program, "size")
+        return self._measure(ensemble, board, program, self._frame(ensemble, board))
 
     def _measure(
-        self, ensemble: Ensemble, board: str, program: Program, goal: str
+        self, ensemble: Ensemble, board: str, program: Program, project: Path
     ) -> Figures:
-        if board not in self.empty:
-            empty = self._build(ensemble, board, EMPTY, "size")
-            self.empty[board] = _flash_bytes(empty)
-        image = self._build(ensemble, board, program, goal)
+        key = (board, program.type)
+        if key not in self.empty:
+            empty = empty_program(program.type)
+            frame = self._frame(ensemble, board)
+            self.empty[key] = _flash_bytes(self._build(ensemble, empty, frame))
+        image = self._build(ensemble, program, project)
         count, text = self._run(image, board)
         dtype = np.int32 if program.kind == "int32_t" else np.float32
         results = np.frombuffer(bytes.fromhex(text), ">u4").astype(np.uint32)
         equal = np.isclose(results.view(dtype), ensemble.expected, rtol=1e-6)
-        flash = _flash_bytes(image) - self.empty[board]
+        flash = _flash_bytes(image) - self.empty[key]
         return Figures(count / len(ensemble.samples), flash, float(np.mean(equal)))
+
+    def _frame(self, ensemble: Ensemble, board: str) -> Path:
+        """Return a project of the board whose model the linker removes."""
+        if board not in self.projects:
+            self.projects[board] = self._project(ensemble, board, "size")
+        return self.projects[board]
+
+    def _project(self, ensemble: Ensemble, board: str, goal: str) -> Path:
+        onnx_file, main = self.folder / "trees.onnx", self.folder / "main.c"
+        onnx_file.write_bytes(ensemble.model)
+        main.write_text("int main(void) { return 0; }\n")
+        project = Path(tempfile.mkdtemp(dir=self.folder))
+        compiled = ["compile", str(onnx_file), "--board", board, "--main", str(main)]
+        _firmwright(*compiled, "--optimize", goal, "-o", str(project))
+        return project
 
     def _with_headers(self, text: str) -> str:
         """Return the C with emlearn's headers in the place of their includes."""
@@ -242,9 +287,7 @@ class Images:
     def _pasted(self, text: str, paste: Any) -> str:
         return re.sub(r'#include [<"](eml_\w+\.h)[>"]', paste, text)
 
-    def _build(
-        self, ensemble: Ensemble, board: str, program: Program, goal: str
-    ) -> Path:
+    def _build(self, ensemble: Ensemble, program: Program, project: Path) -> Path:
         rows = ", ".join(
             "{" + ", ".join(str(int(value)) for value in row) + "}"
             for row in ensemble.samples
@@ -253,12 +296,7 @@ class Images:
         values = asdict(program) | {"samples": rows, "features": FEATURES}
         for name, value in (values | {"count": len(ensemble.samples)}).items():
             text = text.replace(f"${name}", str(value))
-        main, project = self.folder / "main.c", self.folder / "project"
-        main.write_text(text)
-        onnx_file = self.folder / "trees.onnx"
-        onnx_file.write_bytes(ensemble.model)
-        compiled = ["compile", str(onnx_file), "--board", board, "--main", str(main)]
-        _firmwright(*compiled, "--optimize", goal, "-o", str(project))
+        (project / "firmware" / "fwr_app.c").write_text(text)
         _firmwright("build", str(project), "--allow-stack")
         return project / "build" / "release" / "firmware.elf"
 
@@ -303,34 +341,55 @@ def _flash_bytes(image: Path) -> int:
     )
 
 
+def read_rows() -> dict[tuple[str, str, str], Row]:
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = [Row(**row) for row in csv.DictReader(file)]
+    return {(row.ensemble, row.board, row.form): row for row in rows}
+
+
+def write_row(new: Row) -> None:
+    rows = read_rows() if TABLE.exists() else {}
+    rows[new.ensemble, new.board, new.form] = new
+    with TABLE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in fields(Row)])
+        for key in sorted(rows, key=_place):
+            writer.writerow(list(asdict(rows[key]).values()))
+
+
+def _place(key: tuple[str, str, str]) -> tuple[int, ...]:
+    lists = zip((ENSEMBLES, BOARDS, FORMS), key, strict=True)
+    return tuple(names.index(name) for names, name in lists)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--emlearn", type=Path, required=True, metavar="PYTHON")
-    parser.add_argument("--boards", nargs="*", default=BOARDS)
-    parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--boards", nargs="*", default=BOARDS, choices=BOARDS)
+    parser.add_argument("--forms", nargs="*", default=FORMS, choices=FORMS)
+    parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--only", default="", help="part of the ensemble's name")
     args = parser.parse_args()
-    print("| ensemble | board | speed | balanced | emlearn inline | emlearn table |")
-    print("| --- | --- | --: | --: | --: | --: |")
     with tempfile.TemporaryDirectory() as folder:
         images = Images(args.emlearn, Path(folder))
-        for ensemble in train(args.samples):
-            if args.only in ensemble.name:
-                _print_rows(images, ensemble, args.boards)
+        for ensemble in train(args.samples, args.only):
+            is_supported = bool({*args.forms} - {*GOALS}) and images.convert(ensemble)
+            for board in args.boards:
+                for form in args.forms:
+                    if form in GOALS:
+                        figures = images.firmwright(ensemble, board, form)
+                    elif is_supported:
+                        figures = images.emlearn(ensemble, board, form)
+                    else:
+                        continue
+                    row = _row(ensemble, board, form, figures)
+                    print(*asdict(row).values(), sep=",", flush=True)
+                    write_row(row)
 
 
-def _print_rows(images: Images, ensemble: Ensemble, boards: Sequence[str]) -> None:
-    is_supported = images.convert(ensemble)
-    for board in boards:
-        cells = []
-        for goal in ("speed", "balanced"):
-            cells.append(str(images.firmwright(ensemble, board, goal)))
-        for form in FORMS:
-            shown = "–"
-            if is_supported:
-                shown = str(images.emlearn(ensemble, board, form))
-            cells.append(shown)
-        print(f"| {ensemble.name} | {board} | {' | '.join(cells)} |", flush=True)
+def _row(ensemble: Ensemble, board: str, form: str, figures: Figures) -> Row:
+    count, flash = f"{figures.instructions:.0f}", str(figures.flash_bytes)
+    return Row(ensemble.name, board, form, count, flash, f"{figures.equal:.2f}")
 
 
 if __name__ == "__main__":

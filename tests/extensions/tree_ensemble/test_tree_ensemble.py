@@ -182,7 +182,7 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
     for rule in SCHEDULES:
         if rule.configs(described):
             builds.append(partial(_build, rule))
-    assert len(builds) == (5 if name in ON_GRIDS else 3)
+    assert len(builds) == (8 if name in ON_GRIDS else 3)
     for build in builds:
         kernel = Kernel("k", described)
         build(described, kernel)

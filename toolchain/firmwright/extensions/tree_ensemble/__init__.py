@@ -7,5 +7,9 @@ EXTENSION = Extension(
     attributes={f"{__name__}.attributes.TreeEnsembleAttrs": "tree_ensemble"},
     operators=(f"{__name__}.operator",),
     onnx_importers=(f"{__name__}.onnx_importers",),
-    schedules=(f"{__name__}.node_table", f"{__name__}.code_schedule"),
+    schedules=(
+        f"{__name__}.node_table",
+        f"{__name__}.pair_table",
+        f"{__name__}.code_schedule",
+    ),
 )

@@ -6,8 +6,9 @@ derive ranges from 10,000 comparisons; small ensembles compare floats where the 
 an FPU. A leaf sets the place of its row among the values of leaves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -24,9 +25,15 @@ from firmwright.extensions.tree_ensemble.keys import (
     FloatValues,
     OrderedBits,
     grid_positions,
+    pair_keys,
     store_keys,
 )
-from firmwright.extensions.tree_ensemble.operator import lower_as_table, store_sums
+from firmwright.extensions.tree_ensemble.operator import (
+    lower_as_table,
+    lower_as_walks,
+    store_sums,
+)
+from firmwright.extensions.tree_ensemble.pair_table import build_pair_table, walk_pairs
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, call_intrinsic
@@ -41,6 +48,12 @@ _DEPTH_MAX = 40
 _COLUMNS_MAX = 64
 _COMPARISONS_PER_KEY = 4
 _FPU = frozenset({"fpu"})
+_PAIR_FEATURES: Mapping[str, frozenset[str]] = {
+    "portable": frozenset(),
+    "thumb1": frozenset({"thumb1"}),
+    "thumb2": frozenset({"thumb2"}),
+}
+"""The forms of walks of pairs, with the features that each requires."""
 
 
 Comparison: TypeAlias = Callable[[Forest, int, float], tuple[ArithExpr, bool]]
@@ -55,6 +68,28 @@ def _build_grid_table(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kind = grid_positions(forest_from_call(call))
     assert kind is not None
     lower_as_table(call, b, kind)
+
+
+def _pair_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    kind = pair_keys(forest_from_call(call))
+    if kind is None:
+        return ()
+    for group in plan_sums(call).groups:
+        if build_pair_table(group, kind.thresholds(group.forest)) is None:
+            return ()
+    return (NO_CONFIG,)
+
+
+def _build_pairs(isa: str, call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    kind = pair_keys(forest_from_call(call))
+    assert kind is not None
+
+    def walk(group: TreeGroup, keys: tir.Buffer, sums: tir.Buffer) -> None:
+        table = build_pair_table(group, kind.thresholds(group.forest))
+        assert table is not None
+        walk_pairs(b, table, group, keys, sums, isa)
+
+    lower_as_walks(call, b, kind, walk)
 
 
 def _code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
@@ -225,6 +260,12 @@ def _schedule(
 
 SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
     _schedule("grid", _table_configs, _build_grid_table),
+    *(
+        _schedule(
+            f"pairs.{isa}", _pair_configs, partial(_build_pairs, isa), requires=features
+        )
+        for isa, features in _PAIR_FEATURES.items()
+    ),
     _schedule("code", _code_configs, _build_code, goal="speed"),
     _schedule("float_code", _float_code_configs, _build_float_code, "speed", _FPU),
     _schedule("grid_code", _grid_code_configs, _build_grid_code, goal="speed"),

@@ -200,11 +200,19 @@ def quantize_leaves(
     integers = np.rint(values * 2.0**exponent).astype(np.int64)
     if has_total:
         target = round(float(np.median(sums)) * 2.0**exponent)
-        largest_outputs = np.argmax(np.abs(integers), axis=1)
         missing = target - integers.sum(axis=1)
-        integers[np.arange(len(integers)), largest_outputs] += missing
+        # Of equal outputs the first stays the greatest.
+        sizes = np.abs(integers)
+        first, last = np.argmax(sizes, axis=1), _last_argmax(sizes)
+        changed = np.where(missing < 0, last, first)
+        integers[np.arange(len(integers)), changed] += missing
     whole_bases = np.rint(bases * 2.0**exponent).astype(np.int64)
     return integers.astype(np.int32), whole_bases, exponent
+
+
+def _last_argmax(values: Array) -> Array:
+    """Return the place of the last greatest value of each row."""
+    return np.asarray(values.shape[1] - 1 - np.argmax(values[:, ::-1], axis=1))
 
 
 def _reach(values: Array, bases: Array, trees: Array) -> float:

@@ -7,11 +7,11 @@ those of negative ones inverted are in the order of the floats.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT16, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT32, UINT16, UINT32, Array, DType
 from firmwright.extensions.tree_ensemble.forest import Forest
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
@@ -30,6 +30,7 @@ from firmwright.ops.kernel import Kernel
 _GRID_BITS_MAX = 16
 _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
 _INFINITY_BITS = 0x7F800000
+_PAIR_COLUMNS_MAX = 64
 _UNROLLED_COLUMNS_MAX = 16
 """Number of columns up to which the code of each key is written out."""
 
@@ -108,13 +109,48 @@ class GridPositions:
             ArithExpr(as_expr(number, FLOAT32)) for number in parameters
         )
         value = b.let("value", x)
-        scaled = select(value.equal(value), value * scale, missing)
-        limited = b.let("scaled", minimum(maximum(scaled, low), high))
+        # Comparisons with a missing value are false.
+        if isinstance(parameters[3], ArithExpr):
+            scaled = select(value.equal(value), value * scale, missing)
+            limited = minimum(maximum(scaled, low), high)
+        elif parameters[3] == parameters[1]:
+            raised = _where(b, value * scale, "gt", low)
+            limited = _where(b, raised, "lt", high)
+        else:
+            lowered = _where(b, value * scale, "lt", high)
+            limited = _where(b, lowered, "gt", low)
+        limited = b.let("scaled", limited)
         whole = b.let("whole", limited.cast(INT32))
         return whole + (whole.cast(FLOAT32) < limited).cast(INT32) - low.cast(INT32)
 
 
-FeatureKeys: TypeAlias = OrderedBits | GridPositions
+@dataclass(frozen=True, slots=True)
+class PairKeys:
+    """Keys of pair_table.py: positions on grids above 16 ones."""
+
+    grid: GridPositions
+    dtype: ClassVar[DType] = UINT32
+    parameter_dtype: ClassVar[DType] = FLOAT32
+
+    @property
+    def features(self) -> Features:
+        return self.grid.features
+
+    def thresholds(self, forest: Forest) -> Array:
+        """Return the positions of the thresholds, without the ones."""
+        return self.grid.thresholds(forest)
+
+    def parameters(self, column: int) -> tuple[float, ...]:
+        return self.grid.parameters(column)
+
+    def key(
+        self, b: Builder, x: ArithExpr, bits: ArithExpr, parameters: Sequence[ExprLike]
+    ) -> ArithExpr:
+        position = self.grid.key(b, x, bits, parameters)
+        return position.cast(UINT32) * 65536 + 65535
+
+
+FeatureKeys: TypeAlias = OrderedBits | GridPositions | PairKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +167,14 @@ Comparands: TypeAlias = FeatureKeys | FloatValues
 """What the branches of trees as code compare."""
 
 
+def _where(
+    b: Builder, value: ArithExpr, order: Literal["lt", "gt"], limit: ArithExpr
+) -> ArithExpr:
+    """Return the value where it is below or above the limit, else the limit."""
+    held = b.let("held", value)
+    return select(held < limit if order == "lt" else held > limit, held, limit)
+
+
 def grid_positions(forest: Forest) -> GridPositions | None:
     """Return the keys on grids, or None if a column has no grid."""
     grids = []
@@ -140,6 +184,16 @@ def grid_positions(forest: Forest) -> GridPositions | None:
             return None
         grids.append(grid)
     return GridPositions(forest.features, tuple(grids))
+
+
+def pair_keys(forest: Forest) -> PairKeys | None:
+    """Return the keys of tables of pairs, or None if they do not hold the forest."""
+    kind = grid_positions(forest)
+    if kind is None or len(kind.features) > _PAIR_COLUMNS_MAX:
+        return None
+    # A step to the right starts above each threshold, and no key is 65,535.
+    spans = [grid.high - grid.low for grid in kind.grids]
+    return PairKeys(kind) if max(spans) < (1 << _GRID_BITS_MAX) - 2 else None
 
 
 def _grid(thresholds: Array) -> ThresholdGrid | None:

@@ -199,10 +199,10 @@ def _walk(
 
 
 def _count(args: Sequence[int]) -> int:
-    """Return the instructions of a walk of trees that are balanced."""
+    """Return the instructions of trees a tenth deeper than balanced ones."""
     branches, outputs = args[1], args[8]
     trees = max(args[6], 1)
-    steps = trees * np.log2(branches / trees + 1)
+    steps = trees * 1.1 * np.log2(branches / trees + 1)
     return int(_STEP_INSTRUCTIONS * steps + (_TREE_INSTRUCTIONS + 2 * outputs) * trees)
 
 
@@ -238,6 +238,7 @@ def _make_walk(form: WordForm, dtype: DType, named: int) -> Intrinsic:
         portable=text.strip("\n"),
         doc="Adds the leaves that the keys of the features reach.",
         count=_count,
+        is_walk=True,
     )
 
 

@@ -12,16 +12,18 @@ two columns. Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor,
 TreeEnsemble.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.forest import (
     EnsembleSums,
     Forest,
+    TreeGroup,
     forest_from_call,
     plan_sums,
     scale_sums,
@@ -29,6 +31,7 @@ from firmwright.extensions.tree_ensemble.forest import (
 from firmwright.extensions.tree_ensemble.keys import (
     FeatureKeys,
     OrderedBits,
+    PairKeys,
     store_keys,
 )
 from firmwright.extensions.tree_ensemble.node_table import walk_trees
@@ -37,6 +40,9 @@ from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
+
+Walk: TypeAlias = Callable[[TreeGroup, tir.Buffer, tir.Buffer], None]
+"""Emits the walk of a group, from the keys of the columns, that adds to the sums."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -97,16 +103,25 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def lower_as_table(call: OpCall, b: Kernel, kind: FeatureKeys) -> None:
     """Emit walks of tables of branches, with keys of this kind."""
-    forest = forest_from_call(call)
+
+    def walk(group: TreeGroup, keys: tir.Buffer, sums: tir.Buffer) -> None:
+        walk_trees(b, group, kind, keys, sums)
+
+    lower_as_walks(call, b, kind, walk)
+
+
+def lower_as_walks(call: OpCall, b: Kernel, kind: FeatureKeys, walk: Walk) -> None:
+    """Emit a walk of each group of trees, after the keys of a row's features."""
     plan = plan_sums(call)
-    keys = b.allocate("keys", INT32, (len(forest.features),))
+    dtype = UINT32 if isinstance(kind, PairKeys) else INT32
+    keys = b.allocate("keys", dtype, (len(kind.features),))
     totals = b.allocate("sums", INT32, (len(plan.starts),))
     with b.for_("row", call.input(0).shape[0]) as row:
         store_keys(b, kind, keys, row)
         for k, start in enumerate(plan.starts):
             b.store(totals, [k], start)
         for group in plan.groups:
-            walk_trees(b, group, kind, keys, totals)
+            walk(group, keys, totals)
         store_sums(call, b, plan, totals, row)
 
 

@@ -79,7 +79,8 @@ class Intrinsic:
     unknown values. `cycles` are those of the assembly. Instead of `portable`, an
     intrinsic with a result may have its `value`, an expression of variables with the
     names of the operands. `portable` may call other intrinsics, which are then in
-    `calls`, and writes them `@name(...)`. An intrinsic with a `symbol` is an external C
+    `calls`, and writes them `@name(...)`. One that `is_walk` reads a few of the words
+    of its tables, so that `count` alone prices it. An intrinsic with a `symbol` is an external C
     function, declared in `header` ("": the header of its operands).
     """
 
@@ -100,6 +101,7 @@ class Intrinsic:
     header: str = ""
     value: tir.Expr | None = None
     calls: tuple[str, ...] = ()
+    is_walk: bool = False
 
 
 IntrinsicTable: TypeAlias = Mapping[str, Intrinsic]

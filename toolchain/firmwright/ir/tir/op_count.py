@@ -246,11 +246,13 @@ class _OperationCounter:
         return len(values) + sum(places.values()) + 1
 
     def charge_asm_block(self, call: tir.IntrinsicCall) -> None:
+        self.charge("block", 1)
+        if self.intrinsics[call.name].is_walk:
+            return
         accessed_bytes = 0
         for arg in call.args:
             if isinstance(arg, tir.AccessPtr):
                 accessed_bytes += arg.extent * arg.buffer.dtype.size_bytes
-        self.charge("block", 1)
         is_program = self.cycles_of(call.name) is not None
         kind = "program_accessed" if is_program else "accessed"
         self.charge(kind, accessed_bytes / 4)
