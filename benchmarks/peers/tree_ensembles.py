@@ -369,6 +369,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs="*", default=FORMS, choices=FORMS)
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--only", default="", help="part of the ensemble's name")
+    parser.add_argument("--missing", action="store_true", help="rows not in the file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = Images(args.emlearn, Path(folder))
@@ -376,6 +377,8 @@ def main() -> None:
             is_supported = bool({*args.forms} - {*GOALS}) and images.convert(ensemble)
             for board in args.boards:
                 for form in args.forms:
+                    if args.missing and (ensemble.name, board, form) in read_rows():
+                        continue
                     if form in GOALS:
                         figures = images.firmwright(ensemble, board, form)
                     elif is_supported:

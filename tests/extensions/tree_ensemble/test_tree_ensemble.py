@@ -11,8 +11,18 @@ import pytest
 import onnx
 from firmwright.base.errors import UnsupportedError
 from firmwright.extensions.tree_ensemble.code_schedule import SCHEDULES
-from firmwright.extensions.tree_ensemble.forest import plan_sums, quantize_leaves
+from firmwright.extensions.tree_ensemble.forest import (
+    forest_from_call,
+    plan_sums,
+    quantize_leaves,
+)
+from firmwright.extensions.tree_ensemble.keys import pair_keys
 from firmwright.extensions.tree_ensemble.node_table import build_node_table
+from firmwright.extensions.tree_ensemble.pair_table import (
+    STEPS_MAX,
+    PairTable,
+    build_pair_table,
+)
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
@@ -127,6 +137,7 @@ def rows_of(seed: int = 0, features: int = FEATURES) -> Any:
     x[2, :3] = -0.0, np.inf, -np.inf
     x[rng.random(x.shape) < 0.1] = np.nan
     x[3, :2] = 3e38, -3e38
+    x[4] = 1e-45, -1e-45, 1e-38, -1e-38, 0.0
     return x
 
 
@@ -182,7 +193,7 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
     for rule in SCHEDULES:
         if rule.configs(described):
             builds.append(partial(_build, rule))
-    assert len(builds) == (8 if name in ON_GRIDS else 3)
+    assert len(builds) == (11 if name in ON_GRIDS else 3)
     for build in builds:
         kernel = Kernel("k", described)
         build(described, kernel)
@@ -217,6 +228,39 @@ def test_sums_over_the_outputs_of_leaves_fit_in_32_bits() -> None:
         total = int(leaves[0].sum(dtype=np.int64)) * trees + int(bases.sum())
         assert 1 << 29 < total < 1 << 31
         assert not np.ptp(leaves.sum(axis=1, dtype=np.int64))
+
+
+def test_of_equal_outputs_the_first_stays_the_greatest() -> None:
+    values = np.full((2, 3), np.float32(1 / 3), np.float64)
+    values[1] = np.float32(0.4), np.float32(0.2), np.float32(0.4)
+    leaves, _, _ = quantize_leaves(values, np.zeros(3), np.zeros(2, np.int64))
+    assert leaves.argmax(axis=1).tolist() == [0, 0]
+    assert not np.ptp(leaves.sum(axis=1, dtype=np.int64))
+
+
+def _pair_table(data: bytes) -> PairTable | None:
+    described = tree_call(imported(data))
+    kind = pair_keys(forest_from_call(described))
+    assert kind is not None
+    (group,) = plan_sums(described).groups
+    return build_pair_table(group, kind.thresholds(group.forest))
+
+
+def test_equal_pairs_of_leaves_are_one_pair_of_their_tree() -> None:
+    """Check a chain of seven branches, whose leaves are zeros and ones."""
+    table = _pair_table(chain(7, 1, leaves=2))
+    assert table is not None
+    # Sizes and root, and six pairs of a branch and a leaf.
+    assert table.steps == 7
+    assert len(table.nodes) == 14
+    different = _pair_table(chain(7, 1))
+    assert different is not None
+    assert different.ends.nbytes > table.ends.nbytes
+
+
+def test_a_tree_of_more_steps_than_the_limit_has_no_table_of_pairs() -> None:
+    assert _pair_table(chain(STEPS_MAX, 2)) is not None
+    assert _pair_table(chain(STEPS_MAX + 1, 2)) is None
 
 
 def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
@@ -290,8 +334,11 @@ def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> No
     assert measure_instructions(fast, sample={"X": x[:1]}).total.instructions <= 3500
 
 
-def chain(branches: int, features: int) -> bytes:
-    """Build a tree whose right sides are leaves, on every feature in turn."""
+def chain(branches: int, features: int, leaves: int = 1 << 20) -> bytes:
+    """Build a tree whose right sides are leaves, on every feature in turn.
+
+    There are at most `leaves` values of leaves.
+    """
     numbers = range(branches)
     columns = {
         "nodes_treeids": [0] * (2 * branches + 1),
@@ -305,7 +352,7 @@ def chain(branches: int, features: int) -> bytes:
         "target_treeids": [0] * (branches + 1),
         "target_nodeids": list(range(branches, 2 * branches + 1)),
         "target_ids": [0] * (branches + 1),
-        "target_weights": [float(k) for k in range(branches + 1)],
+        "target_weights": [float(k % leaves) for k in range(branches + 1)],
     }
     node = helper.make_node(
         "TreeEnsembleRegressor",

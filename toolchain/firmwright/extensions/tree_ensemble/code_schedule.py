@@ -6,7 +6,7 @@ derive ranges from 10,000 comparisons; small ensembles compare floats where the 
 an FPU. A leaf sets the place of its row among the values of leaves.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -23,6 +23,8 @@ from firmwright.extensions.tree_ensemble.forest import (
 from firmwright.extensions.tree_ensemble.keys import (
     Comparands,
     FloatValues,
+    GridPositions,
+    GridPositionsOfBits,
     OrderedBits,
     grid_positions,
     pair_keys,
@@ -48,12 +50,24 @@ _DEPTH_MAX = 40
 _COLUMNS_MAX = 64
 _COMPARISONS_PER_KEY = 4
 _FPU = frozenset({"fpu"})
-_PAIR_FEATURES: Mapping[str, frozenset[str]] = {
-    "portable": frozenset(),
-    "thumb1": frozenset({"thumb1"}),
-    "thumb2": frozenset({"thumb2"}),
-}
-"""The forms of walks of pairs, with the features that each requires."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PairForm:
+    """A form of walks of pairs, with the features that it requires."""
+
+    name: str
+    isa: str
+    keys: type[GridPositions]
+    requires: frozenset[str] = frozenset()
+
+
+_PAIR_FORMS = (
+    _PairForm("portable", "portable", GridPositionsOfBits),
+    _PairForm("thumb1", "thumb1", GridPositionsOfBits, frozenset({"thumb1"})),
+    _PairForm("thumb2", "thumb2", GridPositionsOfBits, frozenset({"thumb2"})),
+    _PairForm("fpu", "thumb2", GridPositions, frozenset({"thumb2", "fpu"})),
+)
 
 
 Comparison: TypeAlias = Callable[[Forest, int, float], tuple[ArithExpr, bool]]
@@ -64,8 +78,10 @@ def _table_configs(call: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,) if grid_positions(forest_from_call(call)) else ()
 
 
-def _build_grid_table(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kind = grid_positions(forest_from_call(call))
+def _build_grid_table(
+    keys: type[GridPositions], call: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
+    kind = grid_positions(forest_from_call(call), keys)
     assert kind is not None
     lower_as_table(call, b, kind)
 
@@ -80,14 +96,16 @@ def _pair_configs(call: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,)
 
 
-def _build_pairs(isa: str, call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kind = pair_keys(forest_from_call(call))
+def _build_pairs(
+    form: _PairForm, call: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
+    kind = pair_keys(forest_from_call(call), form.keys)
     assert kind is not None
 
     def walk(group: TreeGroup, keys: tir.Buffer, sums: tir.Buffer) -> None:
         table = build_pair_table(group, kind.thresholds(group.forest))
         assert table is not None
-        walk_pairs(b, table, group, keys, sums, isa)
+        walk_pairs(b, table, group, keys, sums, form.isa)
 
     lower_as_walks(call, b, kind, walk)
 
@@ -124,8 +142,10 @@ def _build_float_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _build(call, b, FloatValues(forest_from_call(call).features))
 
 
-def _build_grid_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kind = grid_positions(forest_from_call(call))
+def _build_grid_code(
+    keys: type[GridPositions], call: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
+    kind = grid_positions(forest_from_call(call), keys)
     assert kind is not None
     _build(call, b, kind)
 
@@ -258,15 +278,25 @@ def _schedule(
     )
 
 
+_grid_table = partial(_build_grid_table, GridPositionsOfBits)
+_float_grid_table = partial(_build_grid_table, GridPositions)
+_grid_code = partial(_build_grid_code, GridPositionsOfBits)
+_float_grid_code = partial(_build_grid_code, GridPositions)
+
 SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
-    _schedule("grid", _table_configs, _build_grid_table),
+    _schedule("grid", _table_configs, _grid_table),
+    _schedule("float_grid", _table_configs, _float_grid_table, requires=_FPU),
     *(
         _schedule(
-            f"pairs.{isa}", _pair_configs, partial(_build_pairs, isa), requires=features
+            f"pairs.{form.name}",
+            _pair_configs,
+            partial(_build_pairs, form),
+            requires=form.requires,
         )
-        for isa, features in _PAIR_FEATURES.items()
+        for form in _PAIR_FORMS
     ),
     _schedule("code", _code_configs, _build_code, goal="speed"),
     _schedule("float_code", _float_code_configs, _build_float_code, "speed", _FPU),
-    _schedule("grid_code", _grid_code_configs, _build_grid_code, goal="speed"),
+    _schedule("grid_code", _grid_code_configs, _grid_code, goal="speed"),
+    _schedule("float_grid_code", _grid_code_configs, _float_grid_code, "speed", _FPU),
 )

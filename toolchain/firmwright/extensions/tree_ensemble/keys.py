@@ -30,6 +30,9 @@ from firmwright.ops.kernel import Kernel
 _GRID_BITS_MAX = 16
 _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
 _INFINITY_BITS = 0x7F800000
+_FRACTION_BITS = 23
+_UNIT_EXPONENT = 150
+"""The exponent of a float whose fraction is a whole number."""
 _PAIR_COLUMNS_MAX = 64
 _UNROLLED_COLUMNS_MAX = 16
 """Number of columns up to which the code of each key is written out."""
@@ -125,12 +128,48 @@ class GridPositions:
 
 
 @dataclass(frozen=True, slots=True)
+class GridPositionsOfBits(GridPositions):
+    """The same keys from the bits of the float, for cores without an FPU."""
+
+    parameter_dtype: ClassVar[DType] = INT32
+
+    def parameters(self, column: int) -> tuple[float, ...]:
+        """Return the bits after the point, and else as of floats."""
+        grid, (_, is_left) = self.grids[column], self.features[column]
+        low, high = grid.low, grid.high + 1
+        return grid.shift, low, high, low if is_left else high
+
+    def key(
+        self, b: Builder, x: ArithExpr, bits: ArithExpr, parameters: Sequence[ExprLike]
+    ) -> ArithExpr:
+        """Round up as the negative value does down, which a shift of it rounds to."""
+        shift, low, high, missing = (
+            ArithExpr(as_expr(number, INT32)) for number in parameters
+        )
+        magnitude = b.let("magnitude", binary_expr("and", bits, _KEY_MAX))
+        exponent = b.let("exponent", magnitude >> _FRACTION_BITS)
+        # The implicit bit, except for zeros and the values next to them.
+        implicit = minimum(exponent, 1) << _FRACTION_BITS
+        fraction = binary_expr("and", magnitude, (1 << _FRACTION_BITS) - 1) + implicit
+        mask = b.let("mask", -1 - (bits >> 31))
+        negative = binary_expr("xor", fraction, mask) - mask
+        places = minimum(maximum(_UNIT_EXPONENT - shift - exponent, 0), 31)
+        whole = b.let("whole", 0 - (negative >> places))
+        is_missing = magnitude > _INFINITY_BITS
+        limited = minimum(maximum(whole, low), high)
+        return select(is_missing, missing, limited) - low
+
+
+@dataclass(frozen=True, slots=True)
 class PairKeys:
     """Keys of pair_table.py: positions on grids above 16 ones."""
 
     grid: GridPositions
     dtype: ClassVar[DType] = UINT32
-    parameter_dtype: ClassVar[DType] = FLOAT32
+
+    @property
+    def parameter_dtype(self) -> DType:
+        return self.grid.parameter_dtype
 
     @property
     def features(self) -> Features:
@@ -175,7 +214,9 @@ def _where(
     return select(held < limit if order == "lt" else held > limit, held, limit)
 
 
-def grid_positions(forest: Forest) -> GridPositions | None:
+def grid_positions(
+    forest: Forest, kind: type[GridPositions] = GridPositions
+) -> GridPositions | None:
     """Return the keys on grids, or None if a column has no grid."""
     grids = []
     for column in range(len(forest.features)):
@@ -183,17 +224,19 @@ def grid_positions(forest: Forest) -> GridPositions | None:
         if grid is None:
             return None
         grids.append(grid)
-    return GridPositions(forest.features, tuple(grids))
+    return kind(forest.features, tuple(grids))
 
 
-def pair_keys(forest: Forest) -> PairKeys | None:
+def pair_keys(
+    forest: Forest, kind: type[GridPositions] = GridPositions
+) -> PairKeys | None:
     """Return the keys of tables of pairs, or None if they do not hold the forest."""
-    kind = grid_positions(forest)
-    if kind is None or len(kind.features) > _PAIR_COLUMNS_MAX:
+    keys = grid_positions(forest, kind)
+    if keys is None or len(keys.features) > _PAIR_COLUMNS_MAX:
         return None
     # A step to the right starts above each threshold, and no key is 65,535.
-    spans = [grid.high - grid.low for grid in kind.grids]
-    return PairKeys(kind) if max(spans) < (1 << _GRID_BITS_MAX) - 2 else None
+    spans = [grid.high - grid.low for grid in keys.grids]
+    return PairKeys(keys) if max(spans) < (1 << _GRID_BITS_MAX) - 2 else None
 
 
 def _grid(thresholds: Array) -> ThresholdGrid | None:
