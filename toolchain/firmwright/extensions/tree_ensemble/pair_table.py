@@ -34,7 +34,7 @@ _PAIRS = 256
 _STEP_INSTRUCTIONS = {"thumb2": 6.0, "thumb1": 5.5, "portable": 6.5}
 """Instructions of a step where one of node_table.py is taken to have nine.
 
-That has nine on Armv7-M, but 13 on other cores, where a step of pairs has eight or nine.
+That has nine on Armv7-M, but 13 on other cores, where one of pairs has eight or nine.
 """
 _TREE_INSTRUCTIONS = 9
 _ALWAYS_LEFT, _ALWAYS_RIGHT = 0xFFFF, 0
