@@ -63,7 +63,7 @@ class _PairForm:
 
 
 _PAIR_FORMS = (
-    _PairForm("portable", "portable", GridPositionsOfBits),
+    _PairForm("rvm", "portable", GridPositionsOfBits, frozenset({"rvm"})),
     _PairForm("thumb1", "thumb1", GridPositionsOfBits, frozenset({"thumb1"})),
     _PairForm("thumb2", "thumb2", GridPositionsOfBits, frozenset({"thumb2"})),
     _PairForm("fpu", "thumb2", GridPositions, frozenset({"thumb2", "fpu"})),
