@@ -63,8 +63,14 @@ RANKS = {
     "cubic": (2, 4, 4),
 }
 REFUSALS = {
-    "an interpolation of intN",
-    "an interpolation of uintN",
+    *(
+        f"an interpolation of {kind} {how}"
+        for kind in ("intN", "uintN")
+        for how in (
+            "that is not linear of two or three axes",
+            "with channels last; transpose x around the Resize, or quantize it (QDQ)",
+        )
+    ),
     "a tensor without elements",
 }
 

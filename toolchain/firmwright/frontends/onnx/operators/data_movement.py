@@ -230,10 +230,10 @@ def _pad(c: NodeContext) -> OnnxValue:
     for position, axis in enumerate(axes):
         before[axis], after[axis] = pads[position], pads[position + len(axes)]
     mode = c.attr("mode", "constant")
-    if mode != "constant":
-        return _pad_by_gather(c, mode, list(zip(before, after, strict=True)))
     x = _crop(c, before, after)
     pairs = [(max(p, 0), max(q, 0)) for p, q in zip(before, after, strict=True)]
+    if mode != "constant":
+        return _pad_by_gather(c, x, mode, pairs)
     margins = tuple(chain.from_iterable(pairs))
     if not any(margins):
         return x
@@ -260,12 +260,11 @@ def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxVa
 
 
 def _pad_by_gather(
-    c: NodeContext, mode: str, pairs: Sequence[tuple[int, int]]
+    c: NodeContext, x: OnnxValue, mode: str, pairs: Sequence[tuple[int, int]]
 ) -> OnnxValue:
     """Pad with elements of the tensor itself, by one static gather per axis."""
-    if mode not in ("reflect", "edge", "wrap") or min(map(min, pairs)) < 0:
+    if mode not in ("reflect", "edge", "wrap"):
         raise NotSupportedError(f"padding in mode {mode!r}")
-    x = c.input(0)
     for axis, margins in enumerate(pairs):
         if any(margins):
             there = np.pad(np.arange(x.shape[axis]), margins, mode)  # type: ignore[call-overload]  # a str, not a literal type

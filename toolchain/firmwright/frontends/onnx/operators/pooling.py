@@ -1,12 +1,17 @@
 """ONNX's pools: max_pool2d and average_pool2d if equivalent, else N-d pooling."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import chain
+from typing import Literal
 
-from firmwright.base.dtypes import FLOAT32, INT8
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32, INT8, INT64
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.base.rounding import divide_up
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.conv import (
@@ -17,8 +22,12 @@ from firmwright.frontends.onnx.operators.conv import (
     window_geometry,
 )
 from firmwright.ir.graph.attributes.layers import PoolAttrs, PoolKind, PoolNdAttrs
-from firmwright.ir.graph.attributes.values import AxesAttrs
+from firmwright.ir.graph.attributes.movement import DynamicScatterAttrs
+from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs, AxesAttrs
 from firmwright.ir.graph.nodes import TensorType
+
+_INDEX_ENTRIES_MAX = 1 << 20
+"""The most elements of an image's windows among which maxima have indices."""
 
 
 def _output_sizes(c: NodeContext, window: Window) -> tuple[int, ...]:
@@ -149,10 +158,73 @@ def _image_pool(c: NodeContext, kind: str, window: Window) -> OnnxValue:
     return to_nchw(c.emit, y, c.rank)
 
 
-def _max_pool(c: NodeContext) -> OnnxValue:
+def _max_pool(c: NodeContext) -> OnnxValue | list[OnnxValue]:
     if len(c.outputs) > 1 and c.outputs[1]:
-        raise NotSupportedError("the indices of a MaxPool")
+        return [_pool("max", c), _indices_of_maxima(c)]
     return _pool("max", c)
+
+
+def _indices_of_maxima(c: NodeContext) -> OnnxValue:
+    """Return the places of the maxima in the flat tensor, int64 [n, c, outputs...].
+
+    A window is a row of taps for each output. Those outside of the input are replaced
+    by its first tap inside, which is greater than none and comes first among equals.
+    """
+    window, emit = pool_window(c), c.emit
+    inputs, outputs = c.shape(0)[2:], _output_sizes(c, window)
+    if _covers_padding_only(window, inputs, outputs):
+        raise NotSupportedError("a window that covers padding only")
+    entries = math.prod(window.size) * math.prod(outputs)
+    if entries > _INDEX_ENTRIES_MAX:
+        raise NotSupportedError(f"the indices of a MaxPool of {entries} elements")
+    taps = np.array(list(itertools.product(*map(range, window.size))))
+    at = np.stack([axis.reshape(-1) for axis in np.indices(outputs)])
+    places = (at.T * window.stride - window.before)[None] + taps[:, None] * (
+        np.array(window.dilation)
+    )
+    is_inside = ((places >= 0) & (places < inputs)).all(axis=2)
+    first = np.take_along_axis(places, is_inside.argmax(axis=0)[None, :, None], 0)
+    places = np.where(is_inside[:, :, None], places, first).transpose(2, 0, 1)
+    order: Literal["C", "F"] = "F" if c.attr("storage_order", 0) else "C"
+    flat = np.ravel_multi_index(tuple(places), inputs)
+    stated = np.ravel_multi_index(tuple(places), inputs, order=order)
+    images, elements = math.prod(c.shape(0)[:2]), math.prod(inputs)
+    rows = emit.reshape(c.input(0), (images, elements))
+    windows = emit.gather(rows, 1, flat)
+    attrs = ArgMinMaxAttrs(axis=1, least=False, last=False)
+    tap = emit.call("arg_min_max", windows, attrs=attrs, result=INT64)
+    columns = emit.const(np.arange(flat.shape[1]), "columns")
+    entry = emit.expression(f"a * int64({flat.shape[1]}) + b", tap, columns)
+    table = emit.const(stated.reshape(-1), "places")
+    begins = emit.const(np.arange(images)[:, None] * elements, "images")
+    chosen = emit.expression("a + b", emit.gather_along(table, 0, entry), begins)
+    return emit.reshape(chosen, (*c.shape(0)[:2], *outputs))
+
+
+def _max_unpool(c: NodeContext) -> OnnxValue:
+    """Put the values at their places in a tensor of zeros."""
+    x, places, emit = c.input(0), c.input(1), c.emit
+    if c.has(2):
+        shape = tuple(int(size) for size in c.array(2, "shapes").reshape(-1))
+    else:
+        rank = c.rank - 2
+        stride = c.attr("strides") or (1,) * rank
+        pads = c.attr("pads") or (0,) * (2 * rank)
+        sizes = zip(x.shape[2:], stride, c.attr("kernel_shape"), strict=True)
+        spatial: list[int] = []
+        for axis, (count, step, size) in enumerate(sizes):
+            margin = pads[axis] + pads[axis + rank]
+            spatial.append((count - 1) * step + size - margin)
+        shape = (*x.shape[:2], *spatial)
+    count = math.prod(shape)
+    if min(shape) < 1 or count > TENSOR_BYTES_MAX:
+        raise NotSupportedError(f"a result of shape {list(shape)}")
+    zeros = emit.const(np.zeros(count, np.float32), "zeros")
+    values = emit.reshape(x, (math.prod(x.shape),))
+    flat = emit.reshape(places, values.shape)
+    attrs = DynamicScatterAttrs(mode="elements", axis=0, step="none")
+    y = emit.call("dynamic_scatter", zeros, flat, values, attrs=attrs)
+    return emit.reshape(y, shape)
 
 
 def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
@@ -204,4 +276,5 @@ IMPORTERS: Mapping[str, Importer] = {
     "LRN": _local_response,
     "LpPool": _norm_pool,
     "MaxPool": _max_pool,
+    "MaxUnpool": _max_unpool,
 }

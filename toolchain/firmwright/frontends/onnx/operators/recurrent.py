@@ -173,8 +173,7 @@ class _Recurrence:
     def order(self, direction: _Direction) -> range:
         if not direction.backwards:
             return range(self.steps)
-        if self.c.has(4) and (self.c.array(4, "lengths") != self.steps).any():
-            raise NotSupportedError("lengths with the reverse direction")
+        # A sample shorter than others begins at its own end: it is masked before.
         return range(self.steps)[::-1]
 
     def unroll(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import (
     Importer,
@@ -23,6 +23,9 @@ from firmwright.ir.graph.attributes.movement import ResampleAttrs
 
 _TIE_WIDTH = np.float32(1e-6)
 """Distance from half way between inputs within which ONNX Runtime sees a tie."""
+
+
+_INTEGERS = (INT8, UINT8, INT32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,8 @@ def _resized(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(f"a cubic resize of {len(axes)} dimensions")
     if all(axis.outputs == axis.length for axis in axes):
         return x
+    if mode != "nearest" and x.type.dtype in _INTEGERS:
+        return _interpolate_integers(c)
     scaled = [axis for axis in axes if not axis.is_copied]
     for axis in scaled[::-1]:
         if c.attr("antialias", 0) and axis.outputs == axis.length:
@@ -277,6 +282,24 @@ def _resized(c: NodeContext) -> OnnxValue:
         else:
             raise NotSupportedError(f"a resize of mode {mode!r}")
     return _fill_outside(c, x, scaled)
+
+
+def _interpolate_integers(c: NodeContext) -> OnnxValue:
+    """Truncate the float32 sums of products of integers, as ONNX Runtime does."""
+    kind = c.input(0).type.dtype
+    axes = _resized_axes(c)
+    if len(axes) == 4 and not axes[1].is_copied and kind != INT32:
+        # ONNX Runtime computes it with weights of 10 bits.
+        raise NotSupportedError(
+            f"an interpolation of {kind.name} with channels last; transpose x around "
+            "the Resize, or quantize it (QDQ)"
+        )
+    sums = emit_linear_sum(c, c.emit.cast(c.input(0), FLOAT32))
+    if sums is None:
+        raise NotSupportedError(
+            f"an interpolation of {kind.name} that is not linear of two or three axes"
+        )
+    return c.emit.cast(sums, kind)
 
 
 def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
