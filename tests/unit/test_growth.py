@@ -8,9 +8,12 @@ from types import FrameType
 import numpy as np
 import pytest
 
+from firmwright.flows.predict.cost_prediction import count_kernel_calls
 from firmwright.graph_builder import GraphBuilder
+from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import BufferInfo, LiveRange, Plan
 from firmwright.ir.tir.verify_plan import diagnose_plan
 from firmwright.pipeline import Options, compile_model
@@ -67,6 +70,22 @@ def test_calls_grow_in_proportion(name: str) -> None:
     short, long = chain(100), chain(400)
     few, many = (calls_in(partial(WORK[name], *problem)) for problem in (short, long))
     assert many < 6 * few  # four times the buffers; a square would be sixteen times
+
+
+def nested_main(length: int) -> tir.Stmt:
+    """Return calls, each inside the scopes of the ones before it."""
+    body: tir.Stmt = tir.PrimFuncCall("last", ())
+    for step in range(length):
+        call = tir.PrimFuncCall("kernel", (), op=step)
+        offset = tir.Var(f"offset_{step}", INDEX)
+        body = tir.Let(offset, tir.IntImm(step, INDEX), tir.Seq((call, body)))
+    return body
+
+
+def test_counting_the_calls_of_a_nested_main_grows_in_proportion() -> None:
+    short, long = nested_main(25), nested_main(100)
+    few, many = (calls_in(partial(count_kernel_calls, body)) for body in (short, long))
+    assert many < 6 * few
 
 
 def network(length: int) -> IRModule:

@@ -352,9 +352,12 @@ class ProgramSearch:
         variants = [self._candidate(program, picks, estimate)]
         if estimate.workspace_bytes <= peak_bytes:
             return variants
+        estimates = {picks: estimate}
 
         def estimate_plan(trial: CandidateIndices) -> PlanEstimate:
-            return self._estimate_plan(trial, segments)
+            if trial not in estimates:
+                estimates[trial] = self._estimate_plan(trial, segments)
+            return estimates[trial]
 
         widths = self._widths(thresholds.VARIANT_PERCENT_MAX)
         calls: list[int] = []
@@ -366,7 +369,8 @@ class ProgramSearch:
             # The present choice stays allowed, even if it is slower than the limit.
             allowed.append(own_needs[: max(width, pick + 1)])
         refined = refine_choice(picks, peak_bytes, allowed, calls, estimate_plan)
-        variants.append(self._candidate(program, refined, estimate_plan(refined)))
+        if refined != picks:
+            variants.append(self._candidate(program, refined, estimate_plan(refined)))
         return variants
 
     def _candidate(

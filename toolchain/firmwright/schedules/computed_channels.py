@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -34,7 +35,7 @@ _SMALL_SUM = 1 << 22
 """Sums up to this suit the kernels that pair channels (24 bits)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IntegerLayer:
     """A layer with `weights` [channel, tap] relative to their zero point.
 
@@ -46,13 +47,14 @@ class IntegerLayer:
     requantization: Requantization | None
     input_dtype: DType = INT8
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[Array, Array]:
         """Return the least and the greatest sum of each channel."""
         kind = self.input_dtype
         return accumulator_bounds(self.bias, self.weights, kind.min, kind.max)
 
 
+@lru_cache(maxsize=8)  # all schedules of a layer ask for it, with each configuration
 def integer_layer(op: OpCall) -> IntegerLayer:
     """Return the layer of a convolution or a fully connected operator."""
     offsets = weight_offsets(op).astype(np.int64)
@@ -61,6 +63,8 @@ def integer_layer(op: OpCall) -> IntegerLayer:
     else:
         weights = offsets.reshape(len(offsets), -1)
     bias = fold_zero_point_into_bias(op, weights)
+    for shared in (weights, bias):
+        shared.flags.writeable = False
     return IntegerLayer(weights, bias, layer_requantization(op), op.input(0).dtype)
 
 

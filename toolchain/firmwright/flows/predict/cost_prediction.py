@@ -5,7 +5,7 @@ Calls in row-streaming loops count once per iteration.
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.base.errors import InternalError
@@ -118,35 +118,44 @@ def count_kernel_calls(body: tir.Stmt) -> Mapping[KernelCall, int]:
     return Counter(kernel_calls(body))
 
 
-def kernel_calls(body: tir.Stmt) -> Iterator[KernelCall]:
-    """Yield an AOT main's calls in the order of a run.
+def kernel_calls(body: tir.Stmt) -> Sequence[KernelCall]:
+    """Return an AOT main's calls in the order of a run.
 
     If data decide, both branches and one iteration count.
     """
-    return _calls(body, {})
+    calls: list[KernelCall] = []
+    _add_calls(body, {}, calls)
+    return calls
 
 
-def _calls(node: Node, variables: Mapping[str, int]) -> Iterator[KernelCall]:
+def _add_calls(
+    node: Node, variables: Mapping[str, int], calls: list[KernelCall]
+) -> None:
+    """Append the calls of a node.
+
+    An AOT main nests up to one level per tensor; a generator would resume all of them
+    for every call.
+    """
     match node:
         case tir.PrimFuncCall(callee=callee, op=op):
-            yield KernelCall(op, callee)
+            calls.append(KernelCall(op, callee))
         case tir.For(var=var, start=start, extent=extent, body=inner):
             first = _value(start, variables)
             for value in range(first, first + _value(extent, variables)):
-                yield from _calls(inner, {**variables, var.name: value})
+                _add_calls(inner, {**variables, var.name: value}, calls)
         case tir.Let(var=var, value=expr, body=inner):
             value = _value(expr, variables)
-            yield from _calls(inner, {**variables, var.name: value})
+            _add_calls(inner, {**variables, var.name: value}, calls)
         case tir.If(cond=cond, then=then, orelse=orelse):
             branches = [then, orelse]
             if not depends_on_data(node):
                 branches = [then if _value(cond, variables) else orelse]
             for branch in branches:
                 if branch is not None:
-                    yield from _calls(branch, variables)
+                    _add_calls(branch, variables, calls)
         case _:
             for part in children(node):
-                yield from _calls(part, variables)
+                _add_calls(part, variables, calls)
 
 
 def depends_on_data(node: Node) -> bool:

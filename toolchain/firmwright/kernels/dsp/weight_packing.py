@@ -16,6 +16,7 @@ subtracted last, and the requantization includes the power of two.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -127,6 +128,7 @@ PAIRED = PairPacking(INT16, odd_shift=8)
 INT4 = PairPacking(INT8, weight_bits=4, odd_shift=4, even_offset=8)
 
 
+@lru_cache(maxsize=64)  # each candidate of a layer asks for it several times
 def tap_order(run: int) -> Array:
     """Return the tap of a run of `run` in each [word, lane]; `run` itself is 0.
 
@@ -137,7 +139,9 @@ def tap_order(run: int) -> Array:
     pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
     tail = [*range(run // 4 * 4, run), run]
     pairs += [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
-    return np.array(pairs)
+    order = np.array(pairs)
+    order.flags.writeable = False
+    return order
 
 
 @dataclass(frozen=True, slots=True)
