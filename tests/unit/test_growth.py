@@ -14,13 +14,15 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.plan import BufferInfo, LiveRange, Plan
+from firmwright.ir.tir.plan import BufferInfo, LiveRange, Plan, Planner
 from firmwright.ir.tir.verify_plan import diagnose_plan
-from firmwright.pipeline import Options, compile_model
+from firmwright.pipeline import Options, compile_model, selection_oracle
 from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.lower_bound import lower_bound_bytes, min_bytes_by_time
+from firmwright.usmp.memory_planning import Workspace, plan_workspace
 from firmwright.usmp.plan_validator import check_plan
+from firmwright.usmp.planning_input import PlanningInput
 
 POOL = PoolInfo("sram")
 
@@ -109,3 +111,16 @@ def test_compilation_grows_in_proportion() -> None:
     compile_model(network(2), options)  # fills the caches
     few, many = (calls_in(partial(compile_model, network(n), options)) for n in (4, 16))
     assert many < 5 * few  # four times the operators
+
+
+def test_selection_plans_the_same_buffers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[PlanningInput] = []
+
+    def plan(workspace: Workspace, planner: str | Planner) -> Plan:
+        planned.append(workspace.content)
+        return plan_workspace(workspace, planner)
+
+    monkeypatch.setattr(selection_oracle, "plan_workspace", plan)
+    compile_model(network(8), Options(board="mps2-an386"))
+    assert planned
+    assert len(set(planned)) == len(planned)

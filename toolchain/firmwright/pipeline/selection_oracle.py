@@ -32,8 +32,13 @@ from firmwright.targets.registry import features_of_known, target_features
 from firmwright.usmp.heuristics import best_first_fit_planner
 from firmwright.usmp.interference import InplaceCache
 from firmwright.usmp.lower_bound import min_bytes_by_time
-from firmwright.usmp.memory_planning import plan_memory
+from firmwright.usmp.memory_planning import (
+    collect_workspace,
+    plan_memory,
+    plan_workspace,
+)
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
+from firmwright.usmp.planning_input import PlanningInput
 
 
 @dataclass(frozen=True)
@@ -97,13 +102,23 @@ def make_selection_oracle(
     if options.planner == DEFAULT_PLANNER:
         quick = best_first_fit_planner
 
+    # Candidates of a call often have equal scratch and may overlap the same tensors.
+    estimates: dict[tuple[PlanningInput, tuple[int, ...]], PlanEstimate] = {}
+
     def estimate(candidate: IRModule) -> PlanEstimate:
         unlimited = tuple(replace(pool, size_bytes=None) for pool in candidate.pools)
         trial = replace(candidate, pools=unlimited)
-        plan = plan_memory(trial, quick, cache).memory_plan
+        workspace = collect_workspace(trial, cache)
+        calls = tuple(call.op for call in prim_calls(candidate.aot_main.body))
+        key = workspace.content, calls
+        known = estimates.get(key) if workspace.is_all else None
+        if known is not None:
+            return known
+        plan = plan_workspace(workspace, quick)
         needs = min_bytes_by_time(plan.buffers, plan.conflicts)
-        calls = (call.op for call in prim_calls(candidate.aot_main.body))
-        return PlanEstimate(plan.workspace_bytes, dict(zip(calls, needs, strict=False)))
+        by_call = dict(zip(calls, needs, strict=False))
+        estimates[key] = PlanEstimate(plan.workspace_bytes, by_call)
+        return estimates[key]
 
     def fits(candidate: IRModule) -> bool:
         for planner in dict.fromkeys((quick, options.planner)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import UINT8
 from firmwright.base.errors import DoesNotFitError, UsageError
@@ -33,7 +33,7 @@ from firmwright.usmp.interference import InplaceCache, build_interference
 from firmwright.usmp.lower_bound import lower_bound_bytes
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, planner_call
-from firmwright.usmp.planning_input import collect_planning_input
+from firmwright.usmp.planning_input import PlanningInput, collect_planning_input
 
 POOL_ALIGNMENT = 16
 DEFAULT_POOL = PoolInfo("sram")
@@ -57,22 +57,59 @@ def plan_memory(
     """
     if module.plan is not None:
         return module
+    workspace = collect_workspace(module, InplaceCache() if cache is None else cache)
+    module, main = workspace.module, workspace.module.aot_main
+    buffers, constraints = _ranked_content(workspace)
     planner_function = find_planner(planner) if isinstance(planner, str) else planner
-    if not any(pool.access == "rw" for pool in module.pools):
-        module = replace(module, pools=(*module.pools, DEFAULT_POOL))
-    cache = InplaceCache() if cache is None else cache
-    module, plan_names = hoist_scratch(module, module.aot_main, cache.hoisted)
-    main = module.aot_main
-    planning_input = collect_planning_input(module, main, plan_names, cache)
-    buffers = planning_input.buffers
-    constraints = build_interference(buffers, planning_input.overlaps)
-    buffers = _rank_pools_by_traffic(module, main, buffers, constraints, plan_names)
     with planner_call(planner):
         plan = place_buffers(planner_function, buffers, constraints, module.pools)
         check_plan(plan, buffers, constraints, module.pools)
     _check_pool_names(plan, main)
-    main = _replace_allocates_by_views(module, main, plan, plan_names)
+    main = _replace_allocates_by_views(module, main, plan, workspace.plan_names)
     return replace(module.with_function(main), plan=plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A module with hoisted scratch, the plan names of that, and what to place."""
+
+    module: IRModule
+    plan_names: Mapping[str, str]
+    content: PlanningInput
+
+    @property
+    def is_all(self) -> bool:
+        """Whether plans depend on `content` alone, and not on the traffic of calls."""
+        return not can_rank_pools(self.content.buffers, self.module.pools)
+
+
+def collect_workspace(module: IRModule, cache: InplaceCache) -> Workspace:
+    if not any(pool.access == "rw" for pool in module.pools):
+        module = replace(module, pools=(*module.pools, DEFAULT_POOL))
+    module, plan_names = hoist_scratch(module, module.aot_main, cache.hoisted)
+    content = collect_planning_input(module, module.aot_main, plan_names, cache)
+    return Workspace(module, plan_names, content)
+
+
+def plan_workspace(workspace: Workspace, planner: str | Planner) -> Plan:
+    """Return a plan, which is not checked; for errors see `plan_memory`."""
+    buffers, constraints = _ranked_content(workspace)
+    planner_function = find_planner(planner) if isinstance(planner, str) else planner
+    with planner_call(planner):
+        pools = workspace.module.pools
+        return place_buffers(planner_function, buffers, constraints, pools)
+
+
+def _ranked_content(
+    workspace: Workspace,
+) -> tuple[tuple[BufferInfo, ...], Constraints]:
+    """Return the buffers, with their pools in order of preference, and constraints."""
+    module, content = workspace.module, workspace.content
+    constraints = build_interference(content.buffers, content.overlaps)
+    buffers = _rank_pools_by_traffic(
+        module, module.aot_main, content.buffers, constraints, workspace.plan_names
+    )
+    return buffers, constraints
 
 
 def place_buffers(

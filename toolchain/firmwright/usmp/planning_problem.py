@@ -8,6 +8,7 @@ from typing import TypeAlias
 from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import (
+    CONSTRAINTS_KEPT,
     BufferInfo,
     Constraints,
     OffsetConstraint,
@@ -79,16 +80,25 @@ def build_problem(
     for c in constraints:
         if c.hi - c.lo < 2:
             continue
-        a, b = numbers[c.a], numbers[c.b]
-        numbered = OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue)
-        by_buffer[b].append(numbered)
-        by_buffer[a].append(numbered.seen_from(a))
+        numbered = _numbered(c, numbers[c.a], numbers[c.b])
+        by_buffer[numbered[0].b].append(numbered[0])
+        by_buffer[numbered[1].b].append(numbered[1])
     return PlanningProblem(
         buffers=tuple(buffers),
         constraints=tuple(map(tuple, by_buffer)),
         limits={pool.name: pool.size_bytes for pool in pools},
         lower_bound_bytes=lower_bound_bytes(buffers, constraints),
     )
+
+
+@lru_cache(CONSTRAINTS_KEPT)
+def _numbered(
+    constraint: OffsetConstraint[str], a: int, b: int
+) -> tuple[OffsetConstraint[int], OffsetConstraint[int]]:
+    """Return a constraint between the numbers of its buffers, as seen from b and a."""
+    c = constraint
+    numbered = OffsetConstraint(a, b, c.lo, c.hi, c.modulus, c.residue)
+    return numbered, numbered.seen_from(a)
 
 
 def make_planner(name: str) -> Callable[[Solver], Planner]:

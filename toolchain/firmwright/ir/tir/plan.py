@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from firmwright.ir.core import PoolInfo
@@ -56,6 +57,10 @@ class BufferInfo:
 
 BufferKey = TypeVar("BufferKey", str, int)
 """A buffer's name, or its number inside a planner."""
+
+
+CONSTRAINTS_KEPT = 1 << 15
+"""Constraints kept: selection plans a program many times with few differences."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,7 +113,12 @@ class OffsetConstraint(Generic[BufferKey]):
 
 
 def disjoint_constraint(a: BufferInfo, b: BufferInfo) -> OffsetConstraint[str]:
-    return OffsetConstraint(a.name, b.name, -b.size_bytes, a.size_bytes)
+    return _distant(a.name, b.name, -b.size_bytes, a.size_bytes)
+
+
+@lru_cache(CONSTRAINTS_KEPT)
+def _distant(a: str, b: str, lo: int, hi: int) -> OffsetConstraint[str]:
+    return OffsetConstraint(a, b, lo, hi)
 
 
 Constraints: TypeAlias = Sequence[OffsetConstraint[str]]
