@@ -4,7 +4,7 @@
     python benchmarks/count_elf.py IMAGE.elf --flash 5:8:1024:256:0:0:0 -o POINT.csv.gz
 
 Writes the most frequent instructions with their executions. Prints all executions, the
-stalls of fetches and of data (--flash takes the numbers of the plugin) and the
+stalls of fetches and of data (--flash and --ram take the numbers of the plugin) and the
 unaligned accesses. The image must run on the board's QEMU machine, call FUNCTION at
 least once, and exit.
 """
@@ -29,7 +29,15 @@ from firmwright.flows.board.build_cache import cache_root
 from firmwright.targets.disassembly import Instruction
 
 COVERAGE = 0.98
-SETS = {"writes": "writes", "reads": "reads", "address_registers": "address"}
+SETS = {
+    "writes": "writes",
+    "reads": "reads",
+    "address_registers": "address",
+    "base": "base",
+    "early": "early",
+    "late": "late",
+}
+HEAD = ("address", "size_bytes", "kind", "variant", "target", "words")
 
 
 def main() -> None:
@@ -38,6 +46,7 @@ def main() -> None:
     parser.add_argument("--root", default="root")
     parser.add_argument("--board", default="mps2-an386")
     parser.add_argument("--flash", default="0:4:0:0:0:0:0")
+    parser.add_argument("--ram", default="", help="ADDRESS:SIZE:WAITS of cached RAM")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
     board = load_board(args.board)
@@ -49,9 +58,10 @@ def main() -> None:
         board.flash.size_bytes,
         *map(int, args.flash.split(":")),
     )
+    ram = [int(number, 0) for number in args.ram.split(":") if number]
     plugin = build_counter_plugin(cache_root() / "plugins")
     with InstructionCounter(
-        plugin, root.address & ~1, root.size_bytes, (), flash
+        plugin, root.address & ~1, root.size_bytes, (), flash, ram=ram
     ) as counter:
         machine = [
             board.run.program,
@@ -84,11 +94,12 @@ def write_counts(
             break
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("address", "size_bytes", "kind", "words", *SETS, "count", "taken"))
+    writer.writerow((*HEAD, *SETS, "count", "taken"))
     for cell, what in rows:
         if cell.count >= least:
             sets = [" ".join(sorted(getattr(what, name))) for name in SETS.values()]
-            head = (cell.address, what.size_bytes, what.kind, what.words)
+            place = (cell.address, what.size_bytes, what.kind, what.variant)
+            head = (*place, what.target, what.words)
             writer.writerow((*head, *sets, cell.count, cell.taken))
     file.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 

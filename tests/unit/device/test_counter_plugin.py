@@ -11,6 +11,7 @@ from firmwright.device.instruction_counter import build_counter_plugin
 USED = (
     "insn_size",
     "insn_vaddr",
+    "mem_is_store",
     "mem_size_shift",
     "register_vcpu_insn_exec_cb",
     "register_vcpu_mem_cb",

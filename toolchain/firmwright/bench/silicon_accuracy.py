@@ -80,12 +80,22 @@ def _point(row: Mapping[str, str]) -> SiliconPoint:
 def _read_path(file: Path) -> Iterator[Executed]:
     lines = gzip.decompress(file.read_bytes()).decode().splitlines()
     for row in csv.DictReader(lines):
-        sets = ("writes", "reads", "address_registers")
-        writes, reads, address = (frozenset(row[name].split()) for name in sets)
-        kind = cast(InstructionKind, row["kind"])
-        size = int(row["size_bytes"])
-        words = int(row["words"])
-        instruction = Instruction(size, kind, words, writes, reads, address)
-        count = int(row["count"])
-        taken = int(row["taken"])
-        yield Executed(int(row["address"]), instruction, count, taken)
+        # Columns that only scoreboards need are missing in the older files.
+        sets = ("writes", "reads", "address_registers", "base", "early", "late")
+        registers = (frozenset((row.get(name) or "").split()) for name in sets)
+        writes, reads, address, base, early, late = registers
+        instruction = Instruction(
+            int(row["size_bytes"]),
+            cast(InstructionKind, row["kind"]),
+            int(row["words"]),
+            writes,
+            reads,
+            address,
+            base,
+            early,
+            late,
+            variant=row.get("variant") or "",
+            target=int(row.get("target") or 0),
+        )
+        numbers = int(row["count"]), int(row["taken"])
+        yield Executed(int(row["address"]), instruction, *numbers)

@@ -74,8 +74,8 @@ class InstructionCounter(Closeable):
 
     `argument` is the value of QEMU's `-plugin` option. The root function is at
     `address`, `size_bytes` long. Entries into the `watched` functions are recorded for
-    both cores. `flash` holds the plugin's numbers of the simulated flash. Calls of the
-    function at `skipped` are not counted.
+    both cores. `flash` and `ram` hold the plugin's numbers of simulated memories. Calls
+    of the function at `skipped` are not counted.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class InstructionCounter(Closeable):
         watched: TracedFunctions = (),
         flash: Sequence[int] = (),
         skipped: int | None = None,
+        ram: Sequence[int] = (),
     ) -> None:
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
         self._steps = _STEPS if watched else 0
@@ -102,6 +103,7 @@ class InstructionCounter(Closeable):
         words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
         words += [f"steps={self._steps}"] if watched else []
         words += [f"flash={':'.join(map(str, flash))}"] if flash else []
+        words += [f"ram={':'.join(map(str, ram))}"] if ram else []
         words += [f"skip={skipped}"] if skipped is not None else []
         words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
         self.argument = ",".join(words)

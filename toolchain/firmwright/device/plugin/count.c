@@ -2,6 +2,7 @@
  *
  *     -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
  *         [,skip=ADDRESS][,flash=ADDRESS:SIZE:WAITS:LINE:INSTRUCTION_CACHE:DATA_CACHE:WAYS:UNIFIED:PREFETCH]
+ *         [,ram=ADDRESS:SIZE:WAITS]
  *
  * `from` and `bytes` give the range of one function, the root. Every instruction executed between
  * two instructions of the root is attributed to the former, its site, so a call in the root
@@ -19,6 +20,9 @@
  * WAYS 0 is fully associative; UNIFIED 1 uses the first cache for data as well. With PREFETCH 1 the
  * line after the one that was fetched is read while its instructions execute, one a cycle. Stalls
  * and unaligned accesses are counted with the instruction that causes them.
+ *
+ * With `ram`, reads of that region wait WAITS cycles for lines that the cache of flash data does not
+ * hold. Writes take lines of the cache, but never wait: they are buffered.
  *
  * FILE must exist with the required size. It is mapped, so its contents survive a killed emulator.
  * Its layout is struct header, N times struct step, then struct cell in order of first execution.
@@ -127,6 +131,12 @@ static struct {
     struct cache data;
     struct cache *of_data;
 } flash;
+
+static struct {
+    uint32_t from;
+    uint32_t bytes; /* 0: no simulation */
+    uint32_t waits;
+} ram;
 
 static uint32_t cell_slots[SLOTS]; /* index + 1 of a cell; 0 is free */
 static struct instruction *instruction_slots[SLOTS];
@@ -246,6 +256,11 @@ static void accessed(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t addr
     }
     if (at - flash.from < flash.bytes) {
         state.last->data_stalls += flash.waits * misses(flash.of_data, at);
+    } else if (at - ram.from < ram.bytes) {
+        const uint32_t missed = misses(flash.of_data, at);
+        if (!qemu_plugin_mem_is_store(info)) {
+            state.last->data_stalls += ram.waits * missed;
+        }
     }
 }
 
@@ -412,14 +427,29 @@ static void set_cache(struct cache *cache, uint32_t bytes, uint32_t ways)
     cache->ways = ways != 0 && ways < cache->lines ? ways : cache->lines;
 }
 
-static void set_flash(const char *words)
+/* Reads `count` numbers with colons between them. */
+static void read_numbers(const char *words, uint32_t *numbers, size_t count)
 {
-    uint32_t numbers[9] = {0};
     char *rest = NULL;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+    for (size_t i = 0; i < count; ++i) {
         numbers[i] = (uint32_t)strtoul(words, &rest, 0);
         words = *rest == ':' ? rest + 1 : rest;
     }
+}
+
+static void set_ram(const char *words)
+{
+    uint32_t numbers[3] = {0};
+    read_numbers(words, numbers, 3);
+    ram.from = numbers[0];
+    ram.bytes = numbers[1];
+    ram.waits = numbers[2];
+}
+
+static void set_flash(const char *words)
+{
+    uint32_t numbers[9] = {0};
+    read_numbers(words, numbers, 9);
     flash.from = numbers[0];
     flash.bytes = numbers[1];
     flash.waits = numbers[2];
@@ -452,6 +482,8 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
             state.skipped = (uint32_t)strtoul(arguments[i] + 5, NULL, 0);
         } else if (strncmp(arguments[i], "flash=", 6) == 0) {
             set_flash(arguments[i] + 6);
+        } else if (strncmp(arguments[i], "ram=", 4) == 0) {
+            set_ram(arguments[i] + 4);
         }
     }
     if (path == NULL || state.bytes == 0 || map_file(path, steps) != 0) {
