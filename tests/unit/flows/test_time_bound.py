@@ -17,8 +17,9 @@ from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.measure.time_bound import TimeBound, bound_time
 from firmwright.flows.model.compilation import compile_for
-from firmwright.flows.model.model import load_model
+from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.graph_builder import GraphBuilder
 from firmwright.pipeline import Compilation
 
 PLUGIN = Path(__file__).with_name("largest_counts.c")
@@ -112,6 +113,30 @@ def test_cycles_are_bounds_of_modeled_cycles(digits_path: Path):
     exact = measure_instructions(compiled, timing_board=flash).total
     assert exact.instructions <= bound.instructions == slower.instructions
     assert bound.cycles < exact.cycles <= slower.cycles
+
+
+def roots(operator: str) -> Model:
+    g = GraphBuilder(operator)
+    return g.model(g.call(operator, g.input("x", (1, 4), "float32")))
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("board", "operator"),
+    [
+        ("mps2-an385", "sqrt"),
+        ("mps3-an547", "sin"),
+        pytest.param("microbit", "sqrt", marks=pytest.mark.deep),
+        pytest.param("qemu-riscv32-virt", "sqrt", marks=pytest.mark.deep),
+    ],
+)
+def test_float_functions_have_bounds(board: str, operator: str):
+    """Including normalization, errno, and the tail call of the firmware's model."""
+    can_count(BOARDS.get(board, "arm"))
+    compiled = compile_for(roots(operator), board)
+    bound = bound_time(compiled)
+    exact = measure_instructions(compiled).total
+    assert exact.instructions <= bound.instructions < 20 * exact.instructions
 
 
 def test_a_host_has_no_bound(digits_path: Path):

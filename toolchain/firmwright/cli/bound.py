@@ -28,7 +28,12 @@ def run(args: argparse.Namespace) -> Outcome:
     timing_board = None
     if args.timing_board:
         timing_board = load_board(args.timing_board, args.board_dirs)
-    bound = bound_time(compiled, compiler=args.compiler, timing_board=timing_board)
+    bound = bound_time(
+        compiled,
+        compiler=args.compiler,
+        timing_board=timing_board,
+        timeout_s=args.timeout,
+    )
     data = bound_to_json(bound)
     if args.output:
         write_project(with_bound(compiled, data), Path(args.output))

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from firmwright.targets.block_compiler import Block
 from firmwright.targets.core_timing import CoreTiming
 from firmwright.targets.cycle_model import path_cycles
-from firmwright.targets.machine_code import Block, MachineCode, store
+from firmwright.targets.machine_code import MachineCode, store
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.base.text_sections import read_sections
@@ -17,10 +17,6 @@ from firmwright.targets.disassembly import Instruction
 
 Values: TypeAlias = dict[str, Any]
 """Known registers by name, and `flags`."""
-_TAKEN: Final = 1
-"""Added to the address of a conditional instruction: the block if it does leave."""
-_PAIRS: Final = ("eq ne", "cs cc", "hs lo", "mi pl", "hi ls", "ge lt", "gt le", "vs vc")
-_OPPOSITE: Final = dict(p.split()[::way] for p in _PAIRS for way in (1, -1))
 _HINT: Final = "its time has no known bound: use another kernel or other options."
 Flags: TypeAlias = tuple[bool, int | None, int | None]
 """True and two compared operands, or False, a result and the carry."""
@@ -28,20 +24,24 @@ UNKNOWN_FLAGS: Final[Flags] = (False, None, None)
 STACK_TOP: Final = 0xF000_0000
 """The stack pointer at the start of an analysis; no object is in the mebibyte below."""
 STACK_LIMIT: Final = STACK_TOP - (1 << 20)
-_TABLES: Final = read_sections(__file__, ".txt")
-LIBRARY_LOOPS: Final = dict(
-    row.split() for row in _TABLES["library_loops"].splitlines()
-)
-"""The largest number of repetitions of any loop in functions of libgcc."""
+TABLES: Final = read_sections(__file__, ".txt")
+LIBRARY_LOOPS: Final = {
+    name: tuple(map(int, limits))
+    for name, *limits in map(str.split, TABLES["library_loops"].splitlines())
+}
+"""The largest repetitions of the loops of library functions, in order of address.
+
+The last number is that of all further loops.
+"""
 _TOKENS: Final = {
     "@R": r"([a-z]\w*)",
     "@V": r"(-?\w+(?:\(\w+, \w+\))?)",
-    "@T": r"([0-9a-f]+)(?: .*)?",
+    "@T": r"(?:0x)?([0-9a-f]+)(?: .*)?",
     "@A": r"\[(\w+)(?:, (-?\w+(?:\(\w+, \w+\))?))?\]",
     "@C": r"(eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ltu|geu|gtu|leu|lt|ge|gt|le)",
 }
 _ALIASES: Final = {"sl": "r10", "fp": "r11", "ip": "r12"}
-_REGISTER: Final = re.compile(r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
+REGISTER: Final = re.compile(r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
 _SEVERAL: Final = re.compile(
     r"(v?)(push|pop|ldm|stm)(ia|db)?(?:\S* (\w+)(!?),)? \{(.*)\}"
 )
@@ -52,7 +52,7 @@ _Row: TypeAlias = tuple[re.Pattern[str], str]
 
 def _rows(section: str) -> tuple[_Row, ...]:
     rows = []
-    for row in _TABLES[section].splitlines():
+    for row in TABLES[section].splitlines():
         pattern, text = row.split(" =>")
         expression = re.sub(r"@\w", lambda token: _TOKENS[token[0]], pattern)
         rows.append((re.compile(expression), text.strip()))
@@ -69,7 +69,7 @@ def _signed(value: int) -> int:
 
 def _functions(section: str, form: str) -> dict[str, Callable[..., Any]]:
     functions = {}
-    for row in _TABLES[section].splitlines():
+    for row in TABLES[section].splitlines():
         name, text = row.split(maxsplit=1)
         names = [name for name in "xyzw" if re.search(rf"\b{name}\b", text)]
         unknown = " or ".join(f"{name} is None" for name in names)
@@ -105,7 +105,27 @@ def store(
             stack[address] = value
 
 
-def _statement_names(
+def _store_local(
+    stack: dict[int, int],
+    frame: int,
+    size_bytes: int,
+    address: int | None,
+    value: int | None,
+    *,
+    otherwise: Callable[..., None],
+) -> None:
+    """Store a word, by default in an array of the frame: nothing there is known then.
+
+    Saved registers are above the frame.
+    """
+    if address is not None:
+        otherwise(stack, address, value)
+        return
+    for word in [word for word in stack if frame <= word < frame + size_bytes]:
+        del stack[word]
+
+
+def statement_names(
     load: Callable[..., Any], store: Callable[..., Any]
 ) -> dict[str, Any]:
     names: dict[str, Any] = {**_RESULTS, "holds": holds, "UNKNOWN": UNKNOWN_FLAGS}
@@ -113,10 +133,11 @@ def _statement_names(
         names[f"load{kind}"] = partial(load, size=size, is_signed=False)
         names[f"loads{kind}"] = partial(load, size=size, is_signed=True)
         names[f"store{kind}"] = partial(store, size=size)
+    names["store_local"] = partial(_store_local, otherwise=names["store"])
     return names
 
 
-def _read_text(instruction: Instruction, address: int, condition: str = "") -> str:
+def read_text(instruction: Instruction, address: int, condition: str = "") -> str:
     """Return an instruction's text as the tables have it."""
     text = re.sub(r"^(\S+?)(?:\.[nw])?(?= |$)", r"\1", instruction.text)
     mnemonic, _, operands = text.partition(" ")
@@ -130,7 +151,7 @@ def _read_text(instruction: Instruction, address: int, condition: str = "") -> s
     return f"{mnemonic.removesuffix(condition)} {operands}".rstrip()
 
 
-def _effects(
+def effects(
     instruction: Instruction, text: str, condition: str, *, is_arm: bool
 ) -> list[str]:
     """Return the statements of an instruction that is executed if `condition` holds."""
@@ -139,13 +160,13 @@ def _effects(
         base, step = match[1] or match[3], match[2] or match[4]
         (head if match[1] else after).append(f"{base} = add({base}, {step})")
         text = f"{text[: match.start()]}[{base}]"
-    lines = _several(text) or _match_row(text, "arm" if is_arm else "riscv")
+    lines = _several(text) or match_row(text, "arm" if is_arm else "riscv")
     lines = _result(instruction, text, is_arm=is_arm) if lines is None else lines
     lines = [*head, *lines, *after]
     return _if_holds(lines, condition) if condition else lines
 
 
-def _match_row(text: str, section: str) -> list[str] | None:
+def match_row(text: str, section: str) -> list[str] | None:
     """Return the statements of the first row that matches, None if there is none."""
     for pattern, row in _ROWS[section]:
         if match := pattern.fullmatch(text):
@@ -192,7 +213,7 @@ def _result(instruction: Instruction, text: str, *, is_arm: bool) -> list[str]:
         sources.insert(0, operands[0])
     if len(sources) != count:
         exact = re.match("alu|divide|multiply|.*load", instruction.kind)
-        found = instruction.writes if exact else frozenset(_REGISTER.findall(text))
+        found = instruction.writes if exact else frozenset(REGISTER.findall(text))
         cleared = [_ALIASES.get(register, register) for register in sorted(found)]
         lines = [f"{register} = None" for register in cleared]
         lines += ["flags = UNKNOWN"] * (name.endswith("s") or name == "vmrs")
@@ -262,10 +283,12 @@ class MachineCode:
                 return start, size, name
         return address, 2, f"0x{address:08x}"
 
-    def unknown(self, what: str, address: int) -> UnknownPathError:
+    def describe(self, address: int) -> str:
         start, _, name = self.function_at(address)
-        where = f"{name}+0x{address - start:x} (0x{address:08x})"
-        return UnknownPathError(what, where=where, hint=_HINT)
+        return f"{name}+0x{address - start:x} (0x{address:08x})"
+
+    def unknown(self, what: str, address: int) -> UnknownPathError:
+        return UnknownPathError(what, where=self.describe(address), hint=_HINT)
 
     def initial_values(self) -> Values:
         """Return the registers at the start of a function whose return address is 0."""
@@ -273,155 +296,6 @@ class MachineCode:
         values: Values = {}
         for kind, count in kinds.items():
             values |= {f"{kind}{number}": None for number in range(count)}
-        link = "lr" if self.is_arm else "ra"
-        return values | {link: 0, "sp": STACK_TOP, "flags": UNKNOWN_FLAGS}
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Instructions with one entry; `step` executes them.
-
-    It returns the next address, or None. A call returns to `end`. `successors` are the
-    possible next blocks of the function.
-    """
-
-    kind: Literal["jump", "call", "exit"]
-    step: Callable[[Values, dict[int, int]], int | None]
-    addresses: tuple[int, ...]
-    end: int
-    successors: tuple[int, ...]
-
-
-_End: TypeAlias = tuple[Literal["jump", "call", "exit"], str, tuple[int, ...]]
-"""The kind, the expression of the next address (None: unknown), and the next blocks."""
-
-
-class BlockCompiler:
-    """Compiles the blocks of an image on demand; branches jump to `targets`."""
-
-    def __init__(
-        self, code: MachineCode, load: Callable[..., Any], store: Callable[..., Any]
-    ) -> None:
-        instructions = code.instructions.values()
-        self.targets = {instruction.target for instruction in instructions}
-        self._code = code
-        self._names = _statement_names(load, store)
-        self._blocks: dict[int, Block] = {}
-
-    def block(self, address: int) -> Block:
-        if address not in self._blocks:
-            self._blocks[address] = self._compile(address)
-        return self._blocks[address]
-
-    def _compile(self, start: int) -> Block:
-        lines = list[str]()
-        addresses = list[int]()
-        conditions = list[str]()
-        address = start & ~_TAKEN
-        end = None
-        is_taken = bool(start & _TAKEN)
-        while end is None:
-            instruction = self._code.instructions.get(address)
-            if instruction is None:
-                raise self._code.unknown("execution leaves the code.", address)
-            condition = conditions.pop(0) if conditions else ""
-            if is_taken:
-                condition = instruction.text.split()[0].partition(".")[0][-2:]
-            addresses += [] if is_taken else [address]
-            if instruction.kind == "if_then":
-                name, first = instruction.text.split()
-                conditions = [first if c == "t" else _OPPOSITE[first] for c in name[1:]]
-            following = address + instruction.size_bytes
-            end = self._end(lines, instruction, address, condition, is_taken=is_taken)
-            address = following
-            if end is None and address in self.targets and not conditions:
-                end = "jump", str(address), (address,)
-        names = dict(self._names)
-        exec(self._source(lines, end[1]), names)
-        return Block(end[0], names["step"], tuple(addresses), address, end[2])
-
-    def _end(
-        self,
-        lines: list[str],
-        instruction: Instruction,
-        address: int,
-        condition: str,
-        *,
-        is_taken: bool,
-    ) -> _End | None:
-        """Add an instruction; return how it ends a block, or None if it does not."""
-        is_arm, kind = self._code.is_arm, instruction.kind
-        text = _read_text(instruction, address, condition)
-        loads_pc = "load" in kind and re.search(r"pc\}$|^ldr pc", text)
-        if kind not in ("branch", "call", "loop") and not loads_pc:
-            lines += _effects(instruction, text, condition, is_arm=is_arm)
-            return None
-        following = address + instruction.size_bytes
-        if condition and not is_taken:
-            known = f"holds(flags, {condition!r})"
-            return _fork(lines, known, address | _TAKEN, following)
-        if loads_pc:
-            lines += _effects(instruction, text, "", is_arm=is_arm)
-            return "exit", "pc", ()
-        if text.startswith(("tbb", "tbh")):
-            return self._table_end(lines, text, following)
-        row = _match_row(text, "arm_ends" if is_arm else "riscv_ends")
-        if row is None:
-            raise self._code.unknown(f"{instruction.text} cannot be followed.", address)
-        lines += row[:-1]
-        how, _, rest = row[-1].partition(" ")
-        if how == "fork":
-            target, _, known = rest.partition(" ")
-            return _fork(lines, known, int(target, 16), following)
-        if how == "call":
-            goal, link, thumb = rest.rsplit(" ", 2)
-            lines += [f"c = {goal}", f"{link} = {following | int(thumb)}"]
-            return "call", "c", (following,)
-        if how == "exit":
-            return "exit", rest, ()
-        reached = following if how == "next" else instruction.target
-        return "jump", str(reached), (reached,)
-
-    def _table_end(self, lines: list[str], text: str, start: int) -> _End:
-        """Return the end of a block that jumps by the table of offsets after it."""
-        match = re.fullmatch(r"tb([bh]) \[\w+, (?:lsl\()?(\w+).*", text)
-        limit = self._compared_with(match[2], start - 4) if match else None
-        if limit is None or match is None:
-            raise self._code.unknown("a jump table has an unknown size.", start - 4)
-        size, index = 1 + (match[1] == "h"), match[2]
-        reached = []
-        for place in range(start, start + size * (limit + 1), size):
-            offset = self._code.load({}, place, size, False) or 0
-            reached.append(start + 2 * offset)
-        targets = tuple(reached)
-        self.targets.update(targets)
-        return "jump", f"None if {index} is None else {targets}[{index}]", targets
-
-    def _compared_with(self, register: str, address: int) -> int | None:
-        """Return the number to which code before `address` compares a register."""
-        for back in range(2, 24, 2):
-            instruction = self._code.instructions.get(address - back)
-            if instruction is None:
-                continue
-            limit = re.fullmatch(rf"cmp\S* {register}, #(\d+)", instruction.text)
-            if limit is not None:
-                return int(limit[1])
-        return None
-
-    def _source(self, lines: list[str], expression: str) -> str:
-        values = self._code.initial_values()
-        found = frozenset(_REGISTER.findall(f"{lines} {expression}"))
-        registers = sorted(found - {"pc", "zero"})
-        body = [f"{name} = values.get({name!r})" for name in registers]
-        body.append("zero, flags = 0, values['flags']")
-        body += [line for line in lines if not line.startswith("zero = ")]
-        saved = [name for name in registers if name in values]
-        body += [f"values[{name!r}] = {name}" for name in saved]
-        body += ["values['flags'] = flags", f"return {expression}"]
-        return "\n ".join(["def step(values, stack):", *body]) + "\n"
-
-
-def _fork(lines: list[str], condition: str, taken: int, following: int) -> _End:
-    lines.append(f"c = {condition}")
-    expression = f"None if c is None else {taken} if c else {following}"
-    return "jump", expression, (taken, following)
+        # errno is at an offset from tp; its address is not on the stack.
+        known = dict.fromkeys(("lr",) if self.is_arm else ("ra", "tp"), 0)
+        return values | known | {"sp": STACK_TOP, "flags": UNKNOWN_FLAGS}

@@ -7,15 +7,20 @@ place in the code is advanced: in an earlier iteration of the innermost common l
 else first in reverse postorder.
 """
 
+import math
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from firmwright.targets import machine_code
+from firmwright.targets.block_compiler import Block, BlockCompiler
 from firmwright.targets.block_cycle_bound import CycleBound
-from firmwright.targets.machine_code import Block, BlockCompiler, Values
+from firmwright.targets.machine_code import MachineCode, UnknownPathError, Values
 
+_CHECKED_BLOCKS: Final = 4096
+"""Executed blocks from one look at the clock to the next."""
 _MEETINGS_MAX: Final = 20_000
 _UNBOUNDED: Final = (
     "the number of iterations of the loop before this place depends on data."
@@ -81,8 +86,7 @@ class _State:
 class _Function:
     """The order of the blocks of a function, and its loops: their blocks by header."""
 
-    def __init__(self, compiler: BlockCompiler, entry: int, name: str) -> None:
-        self.repetitions = int(machine_code.LIBRARY_LOOPS.get(name, 1 << 32))
+    def __init__(self, compiler: BlockCompiler, entry: int, code: MachineCode) -> None:
         before: dict[int, list[int]] = {entry: []}
         finished: list[int] = []
         open_blocks = [(entry, iter(compiler.block(entry).successors))]
@@ -108,6 +112,7 @@ class _Function:
                 address = inside.pop()
                 inside += () if address in loop else before[address]
                 loop.add(address)
+        self.repetitions = _repetitions(code, self.loops)
         self.headers: dict[int, list[int]] = {address: [] for address in finished}
         for header, loop in self.loops.items():
             for address in finished:
@@ -115,10 +120,30 @@ class _Function:
                     self.headers[address].append(header)
 
 
-class PathAnalysis:
-    """Finds the worst path of functions of an image, priced by `cycles`."""
+def _repetitions(code: MachineCode, headers: Iterable[int]) -> dict[int, int]:
+    """Return the largest repetitions of the loops with these headers.
 
-    def __init__(self, cycles: CycleBound) -> None:
+    Those of a function that jumps into another are found in both.
+    """
+    repetitions: dict[int, int] = {}
+    seen: Counter[str] = Counter()
+    for header in sorted(headers):
+        name = code.function_at(header)[2]
+        limits = machine_code.LIBRARY_LOOPS.get(name, (1 << 32,))
+        repetitions[header] = limits[min(seen[name], len(limits) - 1)]
+        seen[name] += 1
+    return repetitions
+
+
+class PathAnalysis:
+    """Finds the worst path of functions of an image, priced by `cycles`.
+
+    Raise UnknownPathError after `timeout_s` seconds.
+    """
+
+    def __init__(self, cycles: CycleBound, timeout_s: float = math.inf) -> None:
+        self._timeout_s, self._end = timeout_s, time.monotonic() + timeout_s
+        self._blocks = 0
         self._code = cycles.code
         self._cycles = cycles
         self._compiler = BlockCompiler(cycles.code, cycles.load, cycles.store)
@@ -137,6 +162,7 @@ class PathAnalysis:
             state.instructions += len(block.addresses)
             executions[source] += 1
             self._cycles.add(block)
+            self._check_time(source)
             following = self._step(block, state)
             if following is None:
                 self._fork(block, state)
@@ -161,6 +187,14 @@ class PathAnalysis:
             addresses = self._compiler.block(start).addresses
             executions.update(dict.fromkeys(addresses, count))
         return WorstPath(most, self._cycles.total, tuple(self._calls), executions)
+
+    def _check_time(self, address: int) -> None:
+        self._blocks += 1
+        if self._blocks % _CHECKED_BLOCKS == 0 and time.monotonic() > self._end:
+            what = f"the analysis did not end within {self._timeout_s:g} seconds."
+            hint = "give it more by --timeout, or take a smaller model."
+            where = self._code.describe(address)
+            raise UnknownPathError(what, where=where, hint=hint)
 
     def _start(self, caller: int, root: int) -> _State:
         state = _State(caller, root, self._code.initial_values(), {})
@@ -211,7 +245,7 @@ class PathAnalysis:
         if loop is not None:
             count = state.iterations.get(state.address, 0) + 1 if source in loop else 0
             state.iterations[state.address] = count
-            if count > function.repetitions and self._pending:
+            if count > function.repetitions[state.address] and self._pending:
                 return
         key = (self._place(state), state.address, state.frames)
         other = self._pending.setdefault(key, state)
@@ -236,6 +270,5 @@ class PathAnalysis:
 
     def _function(self, entry: int) -> _Function:
         if entry not in self._functions:
-            name = self._code.function_at(entry)[2]
-            self._functions[entry] = _Function(self._compiler, entry, name)
+            self._functions[entry] = _Function(self._compiler, entry, self._code)
         return self._functions[entry]

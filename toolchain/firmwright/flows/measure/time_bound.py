@@ -5,6 +5,7 @@ are not included.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from firmwright.artifacts import Image, StackUsage
 from firmwright.base.errors import UsageError
@@ -19,6 +20,9 @@ from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings
 from firmwright.targets.machine_code import MachineCode
 from firmwright.targets.path_analysis import PathAnalysis, WorstPath
+
+_TIMEOUT_S: Final = 300.0
+"""The limit of an analysis by default, that of a run on a board."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,12 @@ def bound_time(
     image: Image | None = None,
     compiler: Compiler | None = None,
     timing_board: Board | None = None,
+    timeout_s: float | None = None,
 ) -> TimeBound:
     """Return bounds for all inputs.
 
-    Raise UnknownPathError if a loop or jump depends on data.
+    Raise UnknownPathError if a loop or jump depends on data, or if the analysis takes
+    more than `timeout_s` seconds.
     """
     board = compiled.board
     if not board.core.startswith(("cortex-m", "rv32")):
@@ -96,7 +102,9 @@ def bound_time(
     instructions, contents = disassemble(board, image.elf), read_contents(image.elf)
     code = MachineCode(is_arm, instructions, contents, tuple(functions))
     cycles = _cycle_bound(code, timing_board or board, board)
-    path = PathAnalysis(cycles).run(starts["run"], starts[f"{compiled.c_prefix}_run"])
+    limit_s = timeout_s or _TIMEOUT_S
+    analysis = PathAnalysis(cycles, limit_s)
+    path = analysis.run(starts["run"], starts[f"{compiled.c_prefix}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
     operators = []
