@@ -210,7 +210,7 @@ class BlockCompiler:
             raise self._code.unknown("a jump table has an unknown form.", start - 4)
         size, index = 1 + (match[1] == "h"), match[2]
         limit = self._compared_with(index, start - 4)
-        reached = []
+        reached = list[int]()
         place = start
         # Without a comparison, the code after the table is the nearest target.
         while place < min(reached, default=place + 1):

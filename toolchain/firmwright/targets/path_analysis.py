@@ -17,7 +17,12 @@ from typing import Final, TypeAlias
 from firmwright.targets import machine_code
 from firmwright.targets.block_compiler import Block, BlockCompiler
 from firmwright.targets.block_cycle_bound import CycleBound
-from firmwright.targets.machine_code import MachineCode, UnknownPathError, Values
+from firmwright.targets.machine_code import (
+    LIBRARY_LOOPS,
+    MachineCode,
+    UnknownPathError,
+    Values,
+)
 
 _CHECKED_BLOCKS: Final = 4096
 """Executed blocks from one look at the clock to the next."""
@@ -128,8 +133,16 @@ def _repetitions(code: MachineCode, headers: Iterable[int]) -> dict[int, int]:
     repetitions: dict[int, int] = {}
     seen: Counter[str] = Counter()
     for header in sorted(headers):
-        name = code.function_at(header)[2]
-        limits = machine_code.LIBRARY_LOOPS.get(name, (1 << 32,))
+        start, size_bytes, name = code.function_at(header)
+        addresses = range(start, start + size_bytes, 2)
+        found = [code.instructions[a] for a in addresses if a in code.instructions]
+        # libgcc's float routines for Armv6-M are other ones, with known counters.
+        is_wide = any(i.size_bytes == 4 and i.kind != "call" for i in found)
+        names = [f"{name}@thumb2", name] if is_wide else [name]
+        limits = next(
+            (LIBRARY_LOOPS[name] for name in names if name in LIBRARY_LOOPS),
+            (1 << 32,),
+        )
         repetitions[header] = limits[min(seen[name], len(limits) - 1)]
         seen[name] += 1
     return repetitions
