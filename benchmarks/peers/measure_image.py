@@ -19,32 +19,16 @@ each image, and `root` calls
 
 import argparse
 import csv
-import subprocess
 from datetime import date
 from pathlib import Path
 
+from image_run import machine_command, run_image
+
 from firmwright.boards import load_board
-from firmwright.build.elf_reader import read_sections_and_symbols
-from firmwright.device.instruction_counter import (
-    InstructionCounter,
-    build_counter_plugin,
-)
-from firmwright.flows.board.build_cache import cache_root
 
 TABLE = Path(__file__).parent.parent / "peers.csv"
 KEY = ("peer", "core", "model", "metric")
 SCRIPT = "benchmarks/peers/measure_image.py"
-
-
-def count(elf: Path, emulator: list[str], function: str) -> int:
-    """Return the instructions of the last call of the function."""
-    _, symbols = read_sections_and_symbols(elf)
-    root = next(symbol for symbol in symbols if symbol.name == function)
-    plugin = build_counter_plugin(cache_root() / "plugins")
-    with InstructionCounter(plugin, root.address & ~1, root.size_bytes) as counter:
-        command = [emulator[0], "-plugin", counter.argument, *emulator[1:], str(elf)]
-        subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=600)
-        return sum(cell.count for cell in counter.read())
 
 
 def main() -> None:
@@ -59,9 +43,8 @@ def main() -> None:
     for name in ("peer", "core", "model", "source", "commit", "how"):
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
-    run = load_board(args.board).run
-    machine = [run.program, "-M", run.machine, "-nographic", "-semihosting", "-kernel"]
-    instructions = count(args.elf, args.user.split() or machine, args.function)
+    emulator = args.user.split() or machine_command(load_board(args.board))
+    instructions = run_image(args.elf, emulator, args.function).instructions
     row = {
         **{
             key: getattr(args, key)
