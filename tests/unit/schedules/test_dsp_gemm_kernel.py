@@ -19,6 +19,10 @@ from firmwright.schedules.cortex_m_dsp import (
     conv2d_fully_connected,
     depthwise_sliding_window,
 )
+from firmwright.schedules.cortex_m_dsp.microkernels import (
+    RepeatedSteps,
+    repeated_steps,
+)
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.skip_constant_channels import constant_channel_values
 
@@ -88,6 +92,27 @@ def test_convolutions_in_shared_code_match_the_reference(
     for call in fitting[: len(SEEDS)]:
         for config in SHARED.configs(call):
             judge(call, SHARED, config)
+
+
+def test_steps_without_a_large_divisor_are_a_loop_and_a_rest(
+    judge, random_convolution, random_fully_connected
+) -> None:
+    assert repeated_steps(32) == RepeatedSteps(32)
+    assert repeated_steps(59) == RepeatedSteps(1)
+    assert repeated_steps(72) == RepeatedSteps(18)
+    assert repeated_steps(109) == RepeatedSteps(18, rest=1)
+    assert repeated_steps(37, 8) == RepeatedSteps(8, rest=5)
+    convolution = random_convolution(82, depthwise=False)
+    used: set[str] = set()
+    for call, limit in ((convolution, 8), (random_fully_connected(0), 3)):
+        layer = symmetric(call)
+        schedule = CONVOLUTION if call.op == "conv2d" else MATRIX
+        for config in schedule.configs(layer):
+            limited = replace(config, steps=limit)
+            judge(layer, schedule, limited)
+            used.update(re.findall(r"[a-z]+_\dx\d\w*", built(layer, limited)))
+    assert {"paired_2x4_loop_8", "paired_2x4_1", "paired_4x2_1"} <= used
+    assert {"bytes_8x1_loop_3", "bytes_8x1_1"} <= used
 
 
 @pytest.mark.parametrize("dead", [False, True])

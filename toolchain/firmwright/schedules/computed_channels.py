@@ -68,10 +68,11 @@ def integer_layer(op: OpCall) -> IntegerLayer:
     return IntegerLayer(weights, bias, layer_requantization(op), op.input(0).dtype)
 
 
-def raw_layer(weights: Array) -> IntegerLayer:
-    """Return a layer of weights alone, whose sums are not requantized."""
+def raw_layer(weights: Array, bias: Array | None = None) -> IntegerLayer:
+    """Return a layer whose sums, which begin at 0 or `bias`, are not requantized."""
     flat = weights.reshape(len(weights), -1).astype(np.int64)
-    return IntegerLayer(flat, np.zeros(len(flat), np.int64), None)
+    starts = np.zeros(len(flat), np.int64) if bias is None else bias.astype(np.int64)
+    return IntegerLayer(flat, starts, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,11 @@ from firmwright.schedules.computed_channels import (
     raw_layer,
 )
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
-from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, default_unroll
+from firmwright.schedules.cortex_m_dsp.microkernels import (
+    MAX_UNROLL,
+    default_unroll,
+    repeated_steps,
+)
 from firmwright.schedules.epilogue import AddendSource, BindGroup
 from firmwright.schedules.gemm import (
     Correction,
@@ -120,11 +124,9 @@ class PairTile(Tile[tir.Buffer]):
         columns: tir.Buffer,
         sums: tir.Buffer,
     ) -> None:
-        count = self.layout.steps
-        unroll = _unroll(count, self.steps, MAX_UNROLL)
-        x = b.pointer(columns, 0, count * self.pixels)
-        is_loop = unroll < count or self.is_shared
-        _call(b, kind, group, x, count if is_loop else None, unroll, sums)
+        limit = min(self.steps or MAX_UNROLL, MAX_UNROLL)
+        call = _ProductCall(b, kind, group, columns, self.pixels, sums)
+        call.emit(self.layout.steps, limit, is_loop=self.is_shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,8 @@ class ByteColumnTile(Tile[tir.Buffer]):
         if sums.elements == _ACCUMULATORS:
             is_paired = self.layout.packing is PAIRED
             kind = "bytes_8x1" if is_paired else "mac_bytes_8x1"
-            unroll = _unroll(count, self.steps, MAX_UNROLL // 2)
-            x = b.pointer(columns, 0, count)
-            looped = count if unroll < count else None
-            _call(b, kind, group, x, looped, unroll, sums)
+            limit = min(self.steps or MAX_UNROLL, MAX_UNROLL // 2)
+            _ProductCall(b, kind, group, columns, 1, sums).emit(count, limit)
             if is_paired:
                 _separate(b, sums, 1)
             return
@@ -225,21 +225,36 @@ def _words(b: Kernel, group: GroupOperands, count: int) -> tir.Buffer:
     return b.view("w", group.weights, group.start, shape, alignment=4)
 
 
-def _call(
-    b: Kernel,
-    kind: str,
-    group: GroupOperands,
-    x: tir.AccessPtr,
-    count: int | None,
-    unroll: int,
-    sums: tir.Buffer,
-) -> None:
-    """Call a micro-kernel of `unroll` steps, which it repeats to `count`, if any."""
-    w = group.weight_pointer(b)
-    if count is None:
-        b.evaluate(f"{kind}_{unroll}", [w, x, *_loads(b, sums)])
-    else:
-        b.evaluate(f"{kind}_loop_{unroll}", [w, x, count, *_loads(b, sums)])
+@dataclass(frozen=True, slots=True)
+class _ProductCall:
+    """The operands of the micro-kernels `kind`; a step reads `pixels` column words."""
+
+    b: Kernel
+    kind: str
+    group: GroupOperands
+    columns: tir.Buffer
+    pixels: int
+    sums: tir.Buffer
+
+    def emit(self, count: int, limit: int, *, is_loop: bool = False) -> None:
+        """Call them for `count` steps, at most `limit` at a time."""
+        split = repeated_steps(count, limit)
+        words = self.group.size // count
+        looped = count - split.rest
+        sums = _loads(self.b, self.sums)
+        x = self.b.pointer(self.columns, 0, looped * self.pixels)
+        w = self.b.pointer(self.group.weights, self.group.start, looped * words)
+        if split.steps < looped or is_loop:
+            name = f"{self.kind}_loop_{split.steps}"
+            self.b.evaluate(name, [w, x, looped, *sums])
+        else:
+            self.b.evaluate(f"{self.kind}_{split.steps}", [w, x, *sums])
+        if split.rest:
+            first, size = looped * self.pixels, split.rest * self.pixels
+            x = self.b.pointer(self.columns, first, size)
+            start, size = self.group.start + looped * words, split.rest * words
+            w = self.b.pointer(self.group.weights, start, size)
+            self.b.evaluate(f"{self.kind}_{split.rest}", [w, x, *sums])
 
 
 def _separate(b: Kernel, sums: tir.Buffer, pixels: int) -> None:
@@ -292,9 +307,7 @@ def plan_dsp_gemm(
     rows = computed_channels(b, layer, lambda computed: channels)
     paired = make_tile(columns.of_weights(channels, PAIRED, zero_point))
     packing = INT4 if is_int4 else _packing(b, paired.contract, rows)
-    starts = rows.bias.copy()
-    if packing.odd_shift:
-        starts[1::2] = packing.mix_sums(starts[0::2], starts[1::2])
+    starts = _mixed_starts(packing, rows)
     addends = _addend_source(rows.params, is_shared)
     return plan_gemm(
         b,
@@ -312,16 +325,27 @@ def plan_dsp_sums(
     channels: int,
     make_tile: TileMaker,
     make_end: Callable[[ComputedChannels, bool], BindGroup],
+    bias: Array | None = None,
 ) -> Gemm[tir.Buffer]:
     """Plan the raw sums of `weights` in groups of `channels`.
 
-    `make_end` makes the epilogue of the rows, given whether channels are paired.
+    They begin at 0 or `bias`. `make_end` makes the epilogue of the rows, given whether
+    channels are paired.
     """
-    rows = computed_channels(b, raw_layer(weights), lambda computed: channels)
+    rows = computed_channels(b, raw_layer(weights, bias), lambda computed: channels)
     paired = make_tile(columns.of_weights(channels, PAIRED))
     packing = _packing(b, paired.contract, rows)
     tile = make_tile(columns.of_weights(channels, packing))
-    return plan_gemm(b, tile, rows, None, lambda: make_end(rows, packing is PAIRED))
+    starts = None if bias is None else _mixed_starts(packing, rows)
+    return plan_gemm(b, tile, rows, starts, lambda: make_end(rows, packing is PAIRED))
+
+
+def _mixed_starts(packing: PairPacking, rows: ComputedChannels) -> Array:
+    """Return what sums begin with; those of odd channels are mixed if paired."""
+    starts = rows.bias.copy()
+    if packing.odd_shift:
+        starts[1::2] = packing.mix_sums(starts[0::2], starts[1::2])
+    return starts
 
 
 def _packing(b: Kernel, paired: TileContract, rows: ComputedChannels) -> PairPacking:

@@ -98,9 +98,7 @@ class _Gates:
             self._of_x = PairProduct(b, b.input(0), *of_x, self._convert_x)
         else:
             self._of_x = VectorProduct(b, *of_x, self._convert_x)
-        self._of_hidden = VectorProduct(
-            b, *of_hidden, self._convert_hidden, "recurrent_bias"
-        )
+        self._of_hidden = VectorProduct(b, *of_hidden, self._convert_hidden)
 
     def multiply_x(self, n: ArithExpr, t: ArithExpr) -> None:
         """Compute the products of x of batch `n` from time `t` on."""

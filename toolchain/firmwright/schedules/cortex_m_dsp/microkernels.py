@@ -1,7 +1,7 @@
 """GEMM micro-kernels of the DSP extension as intrinsics: kernels/dsp/gemm.py."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Literal
@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
@@ -218,6 +219,31 @@ def default_unroll(words: int, limit: int = MAX_UNROLL) -> int:
     if words <= limit:
         return words
     return max(n for n in range(1, min(limit, _REPEATED_STEPS) + 1) if words % n == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedSteps:
+    """How the steps of a product are executed: some, in a loop, and then the `rest`."""
+
+    steps: int
+    rest: int = 0
+
+
+def repeated_steps(words: int, limit: int = MAX_UNROLL) -> RepeatedSteps:
+    """Return the steps of an iteration, at most `limit`, and those after the loop.
+
+    They are a divisor of `words`, unless all of its divisors are small and there are so
+    many words that the code of a rest is worth its bytes.
+    """
+    divisor, most = default_unroll(words, limit), min(limit, _REPEATED_STEPS)
+    if words <= 2 * limit or 2 * divisor >= most:
+        return RepeatedSteps(divisor)
+
+    def cost(split: RepeatedSteps) -> tuple[int, int]:
+        return words // split.steps + bool(split.rest), split.steps + split.rest
+
+    sizes = range(divide_up(most, 2), most + 1)
+    return min((RepeatedSteps(size, words % size) for size in sizes), key=cost)
 
 
 def alternative_unrolls(words: int) -> list[int]:

@@ -5,7 +5,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT32, Array
+from firmwright.base.dtypes import INT8, UINT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
@@ -48,17 +48,16 @@ class VectorProduct:
         weights: Array,
         bias: Array,
         convert: Convert,
-        name: str = "bias",
     ) -> None:
         self.size = weights.shape[1]
         depth = self.size + -self.size % _GROUP
         padded = np.pad(weights, ((0, 0), (0, depth - self.size)))
-        end = partial(_end, b, bias, convert, name)
+        end = partial(_end, convert)
         self.column: tir.Buffer | None = None
         if depth > self.size:
             self.column = b.allocate("column", INT8, (depth,))
         layout = Im2colLayout(_POINT, depth)
-        self.gemm = plan_dsp_sums(b, layout, padded, ROWS, ByteColumnTile, end)
+        self.gemm = plan_dsp_sums(b, layout, padded, ROWS, ByteColumnTile, end, bias)
         if self.column is not None:
             for place in range(self.size, depth):
                 b.store(self.column, [place], 0)
@@ -85,8 +84,8 @@ class PairProduct:
         columns = b.allocate("columns", UINT32, (layout.words, _PAIR))
         self.packer = Im2colPacker(b, layout, columns, x, 0)
         tile = partial(PairTile, pixels=_PAIR)
-        end = partial(_end, b, bias, convert, "bias")
-        self.gemm = plan_dsp_sums(b, layout, weights, PAIR_ROWS, tile, end)
+        end = partial(_end, convert)
+        self.gemm = plan_dsp_sums(b, layout, weights, PAIR_ROWS, tile, end, bias)
 
     def emit(self, b: Kernel, offsets: Sequence[ArithExpr], y: tir.Buffer) -> None:
         """Multiply the rows from two offsets; y is [row of x, row of weights]."""
@@ -94,32 +93,17 @@ class PairProduct:
         self.gemm.emit(b, self.packer.columns, 0, y)
 
 
-def _end(
-    b: Kernel,
-    bias: Array,
-    convert: Convert,
-    name: str,
-    rows: ComputedChannels,
-    is_paired: bool,
-) -> BindGroup:
-    biases = b.constant(name, bias, INT32)
-    return lambda b: partial(_bind_row, b, biases, convert, is_paired)
+def _end(convert: Convert, rows: ComputedChannels, is_paired: bool) -> BindGroup:
+    return lambda b: partial(_bind_row, convert, is_paired)
 
 
 def _bind_row(
-    b: Kernel,
-    biases: tir.Buffer,
-    convert: Convert,
-    is_paired: bool,
-    index: ArithExpr,
-    place: int,
+    convert: Convert, is_paired: bool, index: ArithExpr, place: int
 ) -> FinishElement:
-    """Load the bias of a row; return the function that adds it and converts."""
-    bias = b.load(biases, [index])
+    """Return the function that converts a sum of a row."""
     is_odd = is_paired and place % 2 == 1
 
     def finish(total: ArithExpr) -> ArithExpr:
-        exact = total >> PAIRED.odd_shift if is_odd else total
-        return convert(bias + exact, index, place)
+        return convert(total >> PAIRED.odd_shift if is_odd else total, index, place)
 
     return finish
