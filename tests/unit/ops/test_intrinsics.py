@@ -14,7 +14,12 @@ import pytest
 
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32
-from firmwright.ops.gate_functions import GATE_FUNCTIONS, GateFunction
+from firmwright.ops.gate_functions import (
+    GATE_FUNCTIONS,
+    WITHIN_QUARTER,
+    GateFunction,
+    powers_within_quarter,
+)
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 
 CLZ = BASE_INTRINSICS["clz"]
@@ -241,6 +246,24 @@ def test_gate_functions_in_c_equal_numpy_and_are_accurate(
     real = x / 2.0 ** (15 - function.integer_bits)
     exact = np.tanh(real) if function.is_tanh else 1 / (1 + np.exp(-real))
     np.testing.assert_allclose(found / 2.0**15, exact, atol=4e-4)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    "function",
+    [each for each in GATE_FUNCTIONS if each.has_table],
+    ids=lambda each: each.name,
+)
+def test_gate_functions_by_table_equal_those_by_series(
+    function: GateFunction, tmp_path: Path
+) -> None:
+    x = np.arange(-(1 << 15), 1 << 15).astype(np.int32)
+    distance = (np.abs(x) << function.distance_shift) - 1
+    powers = powers_within_quarter()[distance % WITHIN_QUARTER].astype(np.int32)
+    columns = np.stack([x, distance, powers])
+    found = in_c(BASE_INTRINSICS[function.table_name], columns, tmp_path)
+    np.testing.assert_array_equal(found, function.apply(x))
+    np.testing.assert_array_equal(function.apply_to_power(*columns), found)
 
 
 @pytest.mark.host_c

@@ -2,7 +2,8 @@
 
 The method is that of `logistic` and `tanh` in fixed_point.py, with 16-bit products and
 constants: a power of e is a series in a quarter, times a factor for each bit of the
-distance to that quarter, and 2 / (1 + power) follows by Newton's method.
+distance to that quarter, and 2 / (1 + power) follows by Newton's method. The series can
+be a table: that of e^-t for the 1,024 values t of a quarter serves all functions.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ GATE_BITS = 3
 _CELL_BITS = range(7)
 """The integer bits of cells of which LiteRT computes tanh."""
 _ONE = INT16.max
+WITHIN_QUARTER = 1 << 10
+"""Values of a distance within a quarter, and of the table of their powers."""
+_DISTANCE_BITS = 12
+_FARTHEST = 32 << _DISTANCE_BITS
+_START = "int32_t power = start;"
 _HALF = """\
 int32_t half = 1 << 14;
 __asm__("" : "+r"(half)); /* in a register, for MLA */"""
@@ -54,6 +60,11 @@ class GateFunction:
         return f"{'tanh' if self.is_tanh else 'logistic'}_of_{self.integer_bits}_bits"
 
     @property
+    def table_name(self) -> str:
+        """The name of the intrinsic with the table of `powers_within_quarter`."""
+        return f"{self.name}_by_table"
+
+    @property
     def power_bits(self) -> int:
         """The integer bits of the exponential's argument."""
         return self.integer_bits + self.is_tanh
@@ -66,7 +77,33 @@ class GateFunction:
     def apply(self, x: Array) -> Array:
         """Return the function of int16 values."""
         value = np.asarray(x, np.int64)
-        half = (self._power(-np.abs(value)) + _ONE + 1) >> 1
+        return self._quotient(value, self._power(-np.abs(value)))
+
+    def apply_to_power(self, x: Array, distance: Array, power: Array) -> Array:
+        """Return the function of int16 values, given the entries of the table.
+
+        The distance is that of `distance_shift`.
+        """
+        result = np.asarray(power, np.int64)
+        for exponent, factor in self.factors:
+            bit = np.asarray(distance) & (1 << (_DISTANCE_BITS + exponent))
+            result = np.where(bit != 0, _high_mul(result, factor), result)
+        if self.power_bits > MOST_FACTORS:
+            result = np.where(np.asarray(distance) < _FARTHEST, result, 0)
+        return self._quotient(np.asarray(x, np.int64), result)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether arguments are not finer than the table's."""
+        return self.distance_shift >= 0
+
+    @property
+    def distance_shift(self) -> int:
+        """The shift of |x| in its distance to 0, less 1, which has 12 fraction bits."""
+        return self.power_bits - GATE_BITS
+
+    def _quotient(self, value: IntArray, power: IntArray) -> Array:
+        half = (power + _ONE + 1) >> 1
         y = TWELVE_17THS + _high_mul(half, EIGHT_17THS)
         for _ in range(NEWTON_STEPS):
             y = y + (_high_mul(y, (1 << 13) - _high_mul(half, y)) << 2)
@@ -84,13 +121,7 @@ class GateFunction:
         bits = self.power_bits
         quarter = 1 << (13 - bits)
         part = (a & (quarter - 1)) - quarter
-        x = (part << bits) + (1 << 12)
-        square = _high_mul(x, x)
-        cube = _high_mul(square, x)
-        fourth = _high_mul(square, square)
-        series = _high_mul(rounding_divide_by_pot(fourth, 2) + cube, THIRD) + square
-        x = x + rounding_divide_by_pot(series, 1)
-        result = _saturated(EXP_EIGHTH + _high_mul(x, EXP_EIGHTH))
+        result = _series(part << bits)
         for exponent, factor in self.factors:
             bit = (part - a) >> (15 - bits + exponent) & 1
             result = np.where(bit, _high_mul(result, factor), result)
@@ -99,11 +130,8 @@ class GateFunction:
         return np.where(a == 0, _ONE, result)
 
     def intrinsic(self) -> Intrinsic:
-        power = "\n".join(self._power_lines())
-        portable, assembly = (
-            "\n".join([power, *self._quotient_lines(saturated)])
-            for saturated in (_SATURATED, _SSAT)
-        )
+        lines = [*self._power_lines(), *self._quotient_lines(_SATURATED)]
+        portable = "\n".join(lines)
         function = "tanh" if self.is_tanh else "logistic"
         return Intrinsic(
             self.name,
@@ -112,10 +140,41 @@ class GateFunction:
             f"const int32_t half = 1 << 14;\n{portable}",
             f"LiteRT's {function} of 16 bits, {self.integer_bits} of them integer.",
             result=INT32,
-            requires="mla",
-            text={"gnu": f"{_HALF}\n{assembly}"},
             instructions=56 + 2 * len(self.factors),
         )
+
+    def table_intrinsic(self) -> Intrinsic:
+        """Return the function of x, of its distance to 0, and the table's entry."""
+        lines, far = self._factor_lines(False), self._factor_lines(True)
+        if self.power_bits > MOST_FACTORS:
+            far += [f"if (distance >= {_FARTHEST}) {{", "    power = 0;", "}"]
+        test = f"if (distance >= {2 << _DISTANCE_BITS}) {{ /* the rarer half */"
+        lines += [test, *(f"    {line}" for line in far), "}"]
+        portable, assembly = (
+            "\n".join([*lines, *self._quotient_lines(saturated)])
+            for saturated in (_SATURATED, _SSAT)
+        )
+        return Intrinsic(
+            self.table_name,
+            inputs(INT32, "x", "distance", "start"),
+            self.apply_to_power,
+            f"const int32_t half = 1 << 14;\n{_START}\n{portable}",
+            f"The rest of {self.name}, given e to the part of -|x| within a quarter.",
+            result=INT32,
+            requires="mla",
+            text={"gnu": f"{_HALF}\n{_START}\n{assembly}"},
+            instructions=34 + 2 * len(self.factors),
+        )
+
+    def _factor_lines(self, is_far: bool) -> list[str]:
+        """Return C for the factors of distances from 2 on, or of lower bits."""
+        lines: list[str] = []
+        for exponent, factor in self.factors:
+            if (exponent > 0) == is_far:
+                scaled = f"(power * {factor} + half) >> 15" if factor else "0"
+                test = f"if ((distance & {1 << (_DISTANCE_BITS + exponent)}) != 0) {{"
+                lines += [test, f"    power = {scaled};", "}"]
+        return lines
 
     def _power_lines(self) -> list[str]:
         """Return C that computes e^-|x|; no intermediate result is saturated."""
@@ -165,6 +224,22 @@ class GateFunction:
         ]
 
 
+def powers_within_quarter() -> Array:
+    """Return uint16[1024]: e^-t without integer bits for t from 2^-12 to a quarter."""
+    return _series(-8 * np.arange(1, WITHIN_QUARTER + 1)).astype(np.uint16)
+
+
+def _series(x: IntArray) -> Array:
+    """Return e^x for x from -2^13, a quarter, to 0, both without integer bits."""
+    x = x + (1 << 12)
+    square = _high_mul(x, x)
+    cube = _high_mul(square, x)
+    fourth = _high_mul(square, square)
+    series = _high_mul(rounding_divide_by_pot(fourth, 2) + cube, THIRD) + square
+    x = x + rounding_divide_by_pot(series, 1)
+    return _saturated(EXP_EIGHTH + _high_mul(x, EXP_EIGHTH))
+
+
 def _high_mul(a: Array, b: Array | int) -> Array:
     product: Array = a * b
     return np.asarray((product + (1 << 14)) >> 15)
@@ -178,4 +253,11 @@ GATE_FUNCTIONS = (
     GateFunction(GATE_BITS, is_tanh=False),
     *(GateFunction(bits, is_tanh=True) for bits in _CELL_BITS),
 )
-GATE_FUNCTION_INTRINSICS = {each.name: each.intrinsic() for each in GATE_FUNCTIONS}
+GATE_FUNCTION_INTRINSICS = {
+    item.name: item
+    for each in GATE_FUNCTIONS
+    for item in (
+        each.intrinsic(),
+        *([each.table_intrinsic()] if each.has_table else []),
+    )
+}

@@ -24,9 +24,21 @@ from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT16, Array, 
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
-from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    as_expr,
+    immediate,
+    maximum,
+    minimum,
+)
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
-from firmwright.ops.gate_functions import GATE_BITS, GateFunction
+from firmwright.ops.gate_functions import (
+    GATE_BITS,
+    WITHIN_QUARTER,
+    GateFunction,
+    powers_within_quarter,
+)
 from firmwright.ops.int16x8 import (
     reduce_multiplier,
     requantize_int64,
@@ -219,9 +231,7 @@ class UnitBuilder:
     def __init__(self, call: OpCall, b: Kernel) -> None:
         self.call, self.b = call, b
         self.is_real = call.input(0).dtype == FLOAT32
-        self.table: tir.Buffer | None = None
-        if not self.is_real and uses_tflm_arithmetic(call):
-            self.table = b.constant("sigmoid", sigmoid_table(), UINT16)
+        self._table: tir.Buffer | None = None
 
     def input_steps(self, acc: ArithExpr, gate: int) -> ArithExpr:
         """Return a gate's product with x in int16 steps."""
@@ -277,14 +287,24 @@ class UnitBuilder:
         return _requantize_twice(acc, factor, int((sizes + bias).max()))
 
     def _activate(self, x: ArithExpr, bits: int, is_tanh: bool) -> ArithExpr:
-        if self.table is None:
-            return intrinsic(GateFunction(bits, is_tanh).name, [x], INT32)
-        multiplier, right = sigmoid_steps(bits)
-        steps = x * multiplier
-        if right:
-            steps = (steps + (1 << (right - 1))) >> right
-        value = self.b.let("steps", steps)
-        return lookup_sigmoid(self.b, self.table, value, is_tanh)
+        b, is_tflm = self.b, uses_tflm_arithmetic(self.call)
+        function = GateFunction(bits, is_tanh)
+        if not is_tflm and not function.has_table:
+            return intrinsic(function.name, [x], INT32)
+        if self._table is None:
+            values = sigmoid_table() if is_tflm else powers_within_quarter()
+            self._table = b.constant("sigmoid" if is_tflm else "powers", values, UINT16)
+        if is_tflm:
+            multiplier, right = sigmoid_steps(bits)
+            steps = x * multiplier
+            if right:
+                steps = (steps + (1 << (right - 1))) >> right
+            return lookup_sigmoid(b, self._table, b.let("steps", steps), is_tanh)
+        size = maximum(x, 0 - x) << function.distance_shift
+        distance = b.let("distance", size - 1)
+        place = (distance & (WITHIN_QUARTER - 1)).cast(INDEX)
+        power = b.load_i32(self._table, [place])
+        return intrinsic(function.table_name, [x, distance, power], INT32)
 
     def _shift_right(self, x: ArithExpr, right: int) -> ArithExpr:
         factor = quant.quantize_multiplier(2.0**-right)
