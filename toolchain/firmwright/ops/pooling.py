@@ -162,9 +162,16 @@ def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithE
 
 
 def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
+    """Return the mean; integers are rounded to nearest, halves away from zero.
+
+    For a power of two, that is half up, less 1 for negative sums.
+    """
     count = ArithExpr(builder.as_expr(taps)).cast(total.expr.dtype)
     if total.expr.dtype == FLOAT32:
         return total / count
+    if isinstance(taps, int) and taps > 1 and taps & (taps - 1) == 0:
+        below = (total < 0).cast(total.expr.dtype)
+        return (total + (taps // 2) - below) >> (taps.bit_length() - 1)
     half = count / 2
     return builder.select(total > 0, total + half, total - half) / count
 

@@ -10,6 +10,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import AveragePoolAttrs, PoolAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
@@ -18,7 +19,8 @@ from firmwright.schedules.pooling import activation_limits, is_inside, pooled_pi
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows
 # of up to 255 elements. SSUB8 and SEL select the greater of four pairs of bytes.
-# Averaged windows must be inside the input.
+# Averaged windows must be inside the input. If channels are no multiple of four, the
+# last group overlaps the one before it.
 #
 # Other cores add 128 to each byte. One sum has channels 0 and 2 as halves, the other
 # one all but channel 0. Windows are of a power of two, so that both means of a pair are
@@ -39,7 +41,8 @@ def _average_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     is_power = math.prod(op.attributes(PoolAttrs).size) in _POWERS
-    return _average_configs(op) if is_power and _max_configs(op) else ()
+    fits = is_power and _has_whole_words(op) and _max_configs(op)
+    return _average_configs(op) if fits else ()
 
 
 def _max_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -49,8 +52,13 @@ def _max_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    fits = op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0
+    overlaps = is_inside(op) and op.output.shape[3] > _LANES
+    fits = op.input(0).dtype == INT8 and (overlaps or _has_whole_words(op))
     return (NO_CONFIG,) if fits else ()
+
+
+def _has_whole_words(op: OpCall) -> bool:
+    return op.output.shape[3] % _LANES == 0
 
 
 def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -121,8 +129,9 @@ def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
                 take(b.let("word", b.load(words, [group.at.n, iy, ix, group.number])))
         else:
             _each_word(op, b, group.start, take)
+        size = _LANES if _has_whole_words(op) else 1
         y = b.view(
-            "out", b.y, group.target, (1,), dtype=UINT32, access="w", alignment=4
+            "out", b.y, group.target, (1,), dtype=UINT32, access="w", alignment=size
         )
         b.store(y, [0], maximum.value)
 
@@ -141,14 +150,18 @@ class _Group:
 def _groups(op: OpCall, b: Kernel) -> Iterator[_Group]:
     """Loop over groups of four channels of each pixel."""
     channels = op.output.shape[3]
+    blocks = ChannelBlocks(channels, _LANES)
     with (
         pooled_pixels(op, b) as pixel,
-        b.for_("group", channels // _LANES) as group,
+        b.for_("group", blocks.count) as group,
     ):
+        first = blocks.first(group)
+        if not _has_whole_words(op):
+            first = b.let("first", first)
         yield _Group(
             group,
-            pixel.corner * channels + group * _LANES,
-            pixel.place * channels + group * _LANES,
+            pixel.corner * channels + first,
+            pixel.place * channels + first,
             pixel.at,
         )
 
@@ -159,12 +172,20 @@ def _each_word(
     size = pool_window(op).size
     _, _, cols, channels = op.input(0).shape
     factors = size[1:] if size[1] <= _MAX_UNROLLED else ()
-    words = channels // _LANES
-    strides = (cols * words, words)
     x = b.input(0)
-    taps = b.view("taps", x, start, size, dtype=UINT32, strides=strides, alignment=4)
+    if _has_whole_words(op):
+        words = channels // _LANES
+        steps = cols * words, words
+        taps = b.view("taps", x, start, size, dtype=UINT32, strides=steps, alignment=4)
+
+    def word(ky: ArithExpr, kx: ArithExpr) -> ArithExpr:
+        if _has_whole_words(op):
+            return b.load(taps, [ky, kx])
+        place = start + (ky * cols + kx) * channels
+        return b.load(b.view("tap", x, place, (1,), dtype=UINT32), [0])
+
     with b.for_("ky", size[0]) as ky, b.unrolled("kx", size[1], *factors) as kx:
-        take(b.let("word", b.load(taps, [ky, kx])))
+        take(b.let("word", word(ky, kx)))
 
 
 SCHEDULES = tuple(
