@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,9 +17,10 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import NO_CONFIG, Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.dsp_and_scalar import mul
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from firmwright.schedules.scalar import channel_sums
 from tests.unit.ir.verified import verify_prim_func
 
 MUL = mul.SCHEDULES[0]
@@ -26,6 +29,7 @@ ADD, SUB = (
     for item in SCHEDULES
     if item.name in ("scalar.add.unrolled", "scalar.sub.unrolled")
 )
+CHANNEL_SUMS = channel_sums.SCHEDULES
 BROADCAST = (
     ((1, 3, 2, 8), (8,)),
     ((4, 5), (1,)),
@@ -60,7 +64,7 @@ def random_call(op: str, seed: int) -> OpCall:
     return OpCall(op, (a, b), (y,), attrs_from_mapping(op, attrs), (None, constant))
 
 
-def check(call: OpCall, schedule: Schedule) -> None:
+def check(call: OpCall, schedule: Schedule, config: ScheduleConfig) -> None:
     rng = np.random.default_rng(7)
     a, b = (
         rng.integers(-128, 128, call.input(i).shape).astype(np.int8) for i in (0, 1)
@@ -71,7 +75,7 @@ def check(call: OpCall, schedule: Schedule) -> None:
     (expected,) = op_table()[call.op].reference(call, [a, b])
     y = np.zeros(call.output.shape, np.int8)
     kernel = Kernel("kernel", call)
-    schedule.build(call, NO_CONFIG, kernel)
+    schedule.build(call, config, kernel)
     func = kernel.build()
     verify_prim_func(
         func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
@@ -84,10 +88,29 @@ def check(call: OpCall, schedule: Schedule) -> None:
     "schedule", [ADD, SUB, MUL], ids=lambda schedule: schedule.name
 )
 def test_schedules_match_the_reference(schedule) -> None:
-    applied = 0
+    applied: set[int] = set()
     for seed in range(40):
         call = random_call(schedule.op, seed)
-        if schedule.configs(call):
-            check(call, schedule)
-            applied += 1
-    assert applied >= 36
+        for config in schedule.configs(call):
+            check(call, schedule, config)
+            applied.add(seed)
+    assert len(applied) >= 36
+
+
+@pytest.mark.parametrize(
+    "schedule", [*CHANNEL_SUMS, MUL], ids=lambda schedule: schedule.name
+)
+def test_channels_have_elements_of_either_input(schedule) -> None:
+    applied = 0
+    for seed in range(24, 56, 4):
+        call = random_call(schedule.op, seed)
+        turned = replace(
+            call,
+            inputs=call.inputs[::-1],
+            constants=(call.constants[1], call.constants[0]),
+        )
+        for each in (call, turned) if call.constant(1) is None else (call,):
+            for config in schedule.configs(each)[-1:]:
+                check(each, schedule, config)
+                applied += 1
+    assert applied >= 8

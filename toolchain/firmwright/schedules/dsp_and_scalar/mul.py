@@ -4,7 +4,9 @@ The only DSP instruction, SMMLA, is a multiply-high and an addition on cores wit
 SIMD.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +17,8 @@ from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.ops.schedule import Schedule, ScheduleConfig
+from firmwright.schedules.channel_rows import channel_input, compute_channels
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -24,9 +27,20 @@ from firmwright.schedules.folded_requantize import (
 
 # The schedule does not apply if the proof of the folded epilogue, with its left shift
 # included in constants, fails.
+#
+# A factor for each channel, as squeeze-and-excitation blocks have, stays in a register
+# if all pixels of a channel follow each other. With the zero point of the other factor,
+# a product is then one multiplication and addition.
 
 _UNROLL = (4, 3, 5, 2)
 _VALUES = np.arange(INT8.min, INT8.max + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductConfig(ScheduleConfig):
+    """The configuration of a product: the elements that follow each other."""
+
+    order: Literal["elements", "channel"] = "elements"
 
 
 def _fold_product(op: OpCall) -> tuple[FoldedRequantize, list[Array | None]] | None:
@@ -54,20 +68,49 @@ def _factor_values(op: OpCall, index: int) -> Array:
     return np.asarray(stored - per_tensor_quant(op.input(index)).zero_point)
 
 
-def _product_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (NO_CONFIG,) if _fold_product(op) is not None else ()
+def _product_configs(op: OpCall) -> Sequence[ProductConfig]:
+    if _fold_product(op) is None:
+        return ()
+    has_channels = channel_input(op) is not None
+    orders = (ProductConfig("channel"),) if has_channels else ()
+    return (ProductConfig(), *orders)
 
 
-def _build_product(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    fold = _fold_product(op)
-    assert fold is not None
-    folded, constants = fold
-    scaled = [each for each in constants if each is not None]
-    bound = max((int(np.abs(each).max()) for each in scaled), default=0)
-    dtype = INT16 if bound <= INT16.max else INT32
+def _build_channels(op: OpCall, folded: FoldedRequantize, b: Kernel) -> None:
+    index = channel_input(op)
+    assert index is not None
+    zero_point, offset = (
+        per_tensor_quant(op.input(place)).zero_point for place in (index, 1 - index)
+    )
+
+    def bind(element: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
+        factor = b.let("factor", (element - zero_point) * (1 << folded.left[0]))
+        start = b.let("start", factor * -offset)
+        return lambda x: _requantize(folded, b.let("total", x * factor + start))
+
+    compute_channels(b, index, bind)
+
+
+def _requantize(folded: FoldedRequantize, total: ArithExpr) -> ArithExpr:
+    """Return the output of a product times 2^left."""
     multiplier = ArithExpr(immediate(folded.multiplier[0], INT32))
     addend = ArithExpr(immediate(folded.addend[0], INT32))
     nudge = ArithExpr(immediate(folded.sign[0], INT32)) if folded.has_sign else None
+    return apply_folded_requantize(
+        folded, total, total, multiplier, addend, nudge, INT8
+    )
+
+
+def _build_product(op: OpCall, config: ProductConfig, b: Kernel) -> None:
+    fold = _fold_product(op)
+    assert fold is not None
+    folded, constants = fold
+    if config.order == "channel":
+        _build_channels(op, folded, b)
+        return
+    scaled = [each for each in constants if each is not None]
+    bound = max((int(np.abs(each).max()) for each in scaled), default=0)
+    dtype = INT16 if bound <= INT16.max else INT32
     sources = [
         b.input(index) if value is None else b.constant("scaled", value, dtype)
         for index, value in enumerate(constants)
@@ -85,10 +128,7 @@ def _build_product(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
                 values.append(ArithExpr(immediate(only, INT32)))
         right = values[1] if scaled else values[1] * (1 << folded.left[0])
         total = b.let("total", values[0] * right)
-        y = apply_folded_requantize(
-            folded, total, total, multiplier, addend, nudge, INT8
-        )
-        store(y)
+        store(_requantize(folded, total))
 
 
 SCHEDULES = tuple(
