@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from firmwright.base.dtypes import DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr
+from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.conv_window import ConvWindow, window_of
@@ -113,6 +113,18 @@ def channel_views(
         access="w",
     )
     return x, y
+
+
+def line_blocks(
+    b: Kernel, run: ValidTapRun, outputs: int
+) -> Iterator[tuple[ArithExpr, int]]:
+    """Loop over blocks of a run; yield the first output and the number of outputs."""
+    count = min(outputs, len(run.outputs))
+    whole, rest = divmod(len(run.outputs), count)
+    with b.for_("block", whole) as block:
+        yield block * count + run.outputs.start, count
+    if rest:
+        yield ArithExpr(immediate(run.outputs.stop - rest, INDEX)), rest
 
 
 def load_window(

@@ -101,3 +101,11 @@ def _window_axis(op: OpCall, axis: int) -> WindowAxis:
         input_step=math.prod(x[2 + axis :]),
         output_step=math.prod(y[2 + axis :]),
     )
+
+
+def line_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
+    """Return the axis with more taps, and the other one."""
+    vertical, horizontal = window_axes(op)
+    if vertical.taps > horizontal.taps:
+        return vertical, horizontal
+    return horizontal, vertical

@@ -1,12 +1,12 @@
 """depthwise_conv2d on the DSP extension with windows of one line, several outputs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.schedules.cortex_m_dsp.depthwise_sliding_window import (
@@ -16,10 +16,11 @@ from firmwright.schedules.cortex_m_dsp.depthwise_sliding_window import (
     has_sliding_products,
     with_zero_points,
 )
+from firmwright.schedules.depthwise import line_blocks
 from firmwright.schedules.epilogue import by_arithmetic
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
-from firmwright.schedules.window_bounds import ValidTapRun, WindowAxis, window_axes
+from firmwright.schedules.window_bounds import WindowAxis, line_axes, window_axes
 
 # One channel at a time; a block of adjacent outputs along the line shares its inputs.
 # Each input is loaded once. PKHBT pairs it with the one before it, and SMLAD multiplies
@@ -41,21 +42,13 @@ _LONG, _SHORT = 8, 3
 def _configs(op: OpCall) -> Sequence[PixelBlock]:
     if not has_sliding_products(op):
         return ()
-    line, across = _axes(op)
+    line, across = line_axes(op)
     is_line = across.taps == 1 and not across.before
     outputs = len(line.outputs)
     if not is_line or not _MIN_TAPS <= line.taps <= MAX_LINE or outputs == 1:
         return ()
     most = _LONG if divide_up(line.taps, line.stride) <= _MANY_SUMS else _SHORT
     return (PixelBlock(min(most, outputs)),)
-
-
-def _axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
-    """Return the axis with more taps, and the other one."""
-    vertical, horizontal = window_axes(op)
-    if vertical.taps > horizontal.taps:
-        return vertical, horizontal
-    return horizontal, vertical
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +78,7 @@ def _products(taps: range, stride: int, outputs: int) -> list[_Products]:
 
 
 def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    line, across = _axes(op)
+    line, across = line_axes(op)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     window_channels = channel_registers(b, op, is_vertical=across == window_axes(op)[0])
     with (
@@ -102,22 +95,10 @@ def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
                 bias = with_zero_points(zero_point, channel, channel.bias, missing)
                 bias = b.let("run_bias", bias) if missing else bias
                 registers = replace(channel, bias=bias, finish=form)
-                for first, count in _blocks(b, run, config.pixels):
+                for first, count in line_blocks(b, run, config.pixels):
                     left = first * line.stride - line.before + run.taps.start
                     places = x + left * line.input_step, y + first * line.output_step
                     _emit_block(b, line, registers, run.taps, count, places)
-
-
-def _blocks(
-    b: Kernel, run: ValidTapRun, outputs: int
-) -> Iterator[tuple[ArithExpr, int]]:
-    """Loop over blocks of a run; yield the first output and the number of outputs."""
-    count = min(outputs, len(run.outputs))
-    whole, rest = divmod(len(run.outputs), count)
-    with b.for_("block", whole) as block:
-        yield block * count + run.outputs.start, count
-    if rest:
-        yield ArithExpr(immediate(run.outputs.stop - rest, INDEX)), rest
 
 
 def _emit_block(
