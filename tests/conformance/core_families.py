@@ -12,6 +12,7 @@ TARGETS = (
     "cortex-m -mcpu=cortex-m55",
     "riscv32 -march=rv32imac",
     "riscv32 -march=rv32imac_zve32x",
+    "riscv32 -march=rv32imafdc_zve32f",
     "riscv32 -march=rv32imacp",
     "xtensa -mcpu=lx106",
 )
@@ -24,4 +25,5 @@ BOARDS: Mapping[str, str] = {
     "mps3-an547": "cortex-m -mcpu=cortex-m55",
     "qemu-riscv32-virt": "riscv32 -march=rv32imac",
     "qemu-riscv32-virt-v": "riscv32 -march=rv32imac_zve32x",
+    "qemu-riscv32-virt-vf": "riscv32 -march=rv32imafdc_zve32f",
 }

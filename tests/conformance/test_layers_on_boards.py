@@ -29,14 +29,16 @@ FEW = {
     "mps2-an386": (0, 1, 3, 6, FIRST, FIRST + 3, FIRST + 10),
     "mps3-an547": (2, 3, 5, 7, 14),
     "qemu-riscv32-virt-v": (0, 1, 2, 3, 5, 7, FIRST, FIRST + 7, FIRST + 9),
+    "qemu-riscv32-virt-vf": (*range(FIRST + 1, FIRST + 20),),
 }
 """Layers that always run, one of each kind that has assembly."""
 PROFILES = ("litert", "tflm")
+ZIG_BOARDS = "-v", "-vf"
 
 
 def marks(board: str, *more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
     emulator = pytest.mark.qemu("riscv32") if "riscv" in board else pytest.mark.qemu
-    return [emulator, *([pytest.mark.zig] if board.endswith("-v") else []), *more]
+    return [emulator, *([pytest.mark.zig] if board.endswith(ZIG_BOARDS) else []), *more]
 
 
 def check(
@@ -53,7 +55,7 @@ def check(
 def selected() -> Iterator[object]:
     """Return the boards of FEW; that of Zig is deep: Zig compiles a C library first."""
     for board in FEW:
-        more = [pytest.mark.deep] if board.endswith("-v") else []
+        more = [pytest.mark.deep] if board.endswith(ZIG_BOARDS) else []
         yield pytest.param(board, marks=marks(board, *more))
 
 

@@ -60,17 +60,24 @@ __attribute__((used)) void fwr_fault_report(const uint32_t *registers)
 
 /* ---- Reset ---------------------------------------------------------------------------------- */
 
-/* Vector instructions are illegal until the field VS of mstatus is set. Compilers may emit them
- * for any loop, so it is set before the first C function. */
-#ifdef __riscv_vector
-#define FWR_ENABLE_VECTORS \
-    "li   t0, 0x600\n\t" \
+/* Vector and float instructions are illegal until the fields VS and FS of mstatus are set.
+ * Compilers may emit them for any loop, so they are set before the first C function. */
+#if defined(__riscv_vector) && defined(__riscv_flen)
+#define FWR_ENABLED_UNITS "0x2600"
+#elif defined(__riscv_vector)
+#define FWR_ENABLED_UNITS "0x600"
+#elif defined(__riscv_flen)
+#define FWR_ENABLED_UNITS "0x2000"
+#endif
+#ifdef FWR_ENABLED_UNITS
+#define FWR_ENABLE_UNITS \
+    "li   t0, " FWR_ENABLED_UNITS "\n\t" \
     ".option push\n\t" \
     ".option arch, +zicsr\n\t" \
     "csrs mstatus, t0\n\t" \
     ".option pop\n\t"
 #else
-#define FWR_ENABLE_VECTORS
+#define FWR_ENABLE_UNITS
 #endif
 
 __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
@@ -80,7 +87,7 @@ __attribute__((naked, section(".vectors"), used)) void fwr_start(void)
                      "la   gp, __global_pointer$\n\t"
                      ".option pop\n\t"
                      "la   tp, fwr_ld_tls\n\t"
-                     "la   sp, fwr_ld_stack_high\n\t" FWR_ENABLE_VECTORS "j    fwr_reset");
+                     "la   sp, fwr_ld_stack_high\n\t" FWR_ENABLE_UNITS "j    fwr_reset");
 }
 
 /* A locked PMP entry without permissions blocks the unused addresses below the stack. */

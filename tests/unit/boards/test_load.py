@@ -33,6 +33,7 @@ BOARDS = (
     "nucleo-u575zi-q",
     "qemu-riscv32-virt",
     "qemu-riscv32-virt-v",
+    "qemu-riscv32-virt-vf",
     "rpi-pico",
     "rpi-pico2",
     "stm32vldiscovery",

@@ -19,7 +19,7 @@ from firmwright.kernels.isa.mve_memory import MVE_MEMORY
 from firmwright.kernels.isa.rv32 import RV32
 from firmwright.kernels.isa.rv32_bitmanip import RV32_ZBA, RV32_ZBB
 from firmwright.kernels.isa.rv32_packed import RV32_PACKED
-from firmwright.kernels.isa.rvv import RVV
+from firmwright.kernels.isa.rvv import RVV, RVV_FLOAT
 from firmwright.kernels.isa.thumb1 import THUMB1
 from firmwright.kernels.isa.thumb2 import THUMB2
 from firmwright.kernels.isa.thumb2_bits import THUMB2_BITS
@@ -117,7 +117,7 @@ class Core:
     @property
     def has_vector_groups(self) -> bool:
         """Whether vectors are groups of registers, as those of RISC-V."""
-        return RVV in self.sets
+        return not {RVV, RVV_FLOAT}.isdisjoint(self.sets)
 
 
 _LOAD = "ldr {register}, [{pointer}, #{offset}]"
@@ -237,6 +237,14 @@ CORES = {
     "rv32 vectors": Core(
         "qemu-riscv32-virt-v",
         (RVV,),
+        {},
+        place_bytes=128,
+        headers=("riscv_vector.h",),
+        flags=(),
+    ),
+    "rv32 float vectors": Core(
+        "qemu-riscv32-virt-vf",
+        (RVV_FLOAT,),
         {},
         place_bytes=128,
         headers=("riscv_vector.h",),

@@ -55,7 +55,7 @@ __attribute__((naked, section(".vectors"))) void start(void)
                      ".option push\n\t"
                      ".option arch, +zicsr\n\t"
                      "csrw mtvec, t0\n\t"
-                     "li t0, 0x600\n\t" /* enables vectors */
+                     "li t0, 0x2600\n\t" /* enables vectors and floats */
                      "csrs mstatus, t0\n\t"
                      ".option pop\n\t"
                      "tail %0" ::"i"(run_all)); /* the data may be far */

@@ -26,8 +26,9 @@ def test_instructions_of_arm_cores(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.zig
 @pytest.mark.qemu("riscv32")
-def test_instructions_of_riscv_vectors(tmp_path: Path) -> None:
-    check("rv32 vectors", tmp_path)
+@pytest.mark.parametrize("name", ["rv32 vectors", "rv32 float vectors"])
+def test_instructions_of_riscv_vectors(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path)
 
 
 @pytest.mark.qemu("riscv32")

@@ -34,6 +34,7 @@ CORES: Final = (
     "rv32imac",
     "rv32imc",
     "rv32imac_zve32x",
+    "rv32imafdc_zve32f",
 )
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000

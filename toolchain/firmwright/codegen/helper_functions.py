@@ -38,11 +38,15 @@ FEATURE_TESTS: Mapping[str, str] = {
         "defined(FIRMWRIGHT_RISCV_P))"
     ),
     "rvv": "defined(__riscv_v_intrinsic)",
+    "rvvf": "defined(__riscv_v_intrinsic) && defined(__riscv_zve32f)",
     "xtensa": "defined(__XTENSA_CALL0_ABI__) && !defined(__clang__)",
 }
 """Preprocessor condition for each CPU feature in an intrinsic's `requires`."""
 
-_FEATURE_HEADERS = {"mve": "arm_mve.h", "mvefp": "arm_mve.h", "rvv": "riscv_vector.h"}
+_FEATURE_HEADERS = {
+    **dict.fromkeys(("mve", "mvefp"), "arm_mve.h"),
+    **dict.fromkeys(("rvv", "rvvf"), "riscv_vector.h"),
+}
 _MATH_FUNCTIONS = (
     "acos|acosh|asin|asinh|atan|atan2|atanh|ceil|cos|cosh|erf|erfc|exp|expm1|fabs|floor|fma|fmod"
     "|log|log1p|pow|rint|round|sin|sinh|sqrt|tan|tanh"

@@ -14,7 +14,7 @@ from textwrap import indent
 from firmwright.base.errors import InternalError
 from firmwright.kernels.isa.c_numbers import C_NUMBERS
 from firmwright.kernels.isa.instruction import Instr, RegisterClass, RegisterPlace
-from firmwright.kernels.isa.rvv_groups import RVV, register_group
+from firmwright.kernels.isa.rvv_groups import RVV, RVV_FLOAT, register_group
 from firmwright.kernels.program import Address, Argument, Lane, Step, VirtualRegister
 from firmwright.kernels.vector_program import (
     VectorNode,
@@ -40,7 +40,7 @@ def vector_c_type(instr: Instr, place: RegisterPlace) -> str:
         return "mve_pred16_t"
     if place.kind is not RegisterClass.VECTOR:
         return place.dtype.c_type
-    if instr.instruction_set is RVV:
+    if instr.instruction_set in (RVV, RVV_FLOAT):
         group = register_group(place.dtype, place.lanes)
         return f"v{group.replace(place.dtype.short, place.dtype.name)}_t"
     return f"{place.dtype.name}x{place.lanes}_t"

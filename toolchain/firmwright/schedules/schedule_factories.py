@@ -24,7 +24,7 @@ thumb1_schedule = partial(
 
 FLOAT_FAMILIES = (
     ("fpu", "fpu"),
-    *(("soft_float", each) for each in ("mla", "rvm", "thumb1")),
+    *(("soft_float", each) for each in ("mla", "softfloat", "thumb1")),
 )
 """Families of float schedules with the feature that they require."""
 

@@ -5,7 +5,8 @@
 longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M
 without DSP extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few
 registers. `rvm`: integer multiply of RISC-V; `rvp`: packed SIMD of the draft "P";
-`rvv`: its integer vectors (Zve32x).
+`rvv`: its integer vectors (Zve32x); `rvvf`: its float vectors (Zve32f). `softfloat`: no
+float instructions, which of RISC-V `fpu` are those of F.
 `xtensa`: cores of the LX family with multiplication of 16 bits and without windows of
 registers. `offsets`: loads with wide offsets, which unrolled loops use.
 Source: the architecture reference manuals.
@@ -30,10 +31,12 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }
+_RVM = frozenset({"rvm", "offsets"})
 _RV32: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), frozenset({"rvm", "offsets"})),
-    "rv32imacp": frozenset({"rvm", "rvp", "offsets"}),
-    "rv32imac_zve32x": frozenset({"rvm", "rvv", "offsets"}),
+    **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), _RVM | {"softfloat"}),
+    "rv32imacp": _RVM | {"softfloat", "rvp"},
+    "rv32imac_zve32x": _RVM | {"softfloat", "rvv"},
+    "rv32imafdc_zve32f": _RVM | {"fpu", "rvv", "rvvf"},
 }
 _XTENSA: Mapping[str, frozenset[str]] = {"lx106": frozenset({"xtensa"})}
 

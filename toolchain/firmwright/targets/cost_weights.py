@@ -28,6 +28,8 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     has = target_features(target)
     if target.kind == "riscv32":
         weights = _weights("riscv32", "riscv", mcpu, _RISCV_REGISTERS)
+        if "fpu" in has:
+            return _with_fpu(weights, "cortex-m4")
         return _with_counted(weights, "rvp") if "rvp" in has else weights
     if target.kind == "xtensa":
         weights = _weights("Xtensa", "riscv", mcpu, _XTENSA_REGISTERS)

@@ -16,6 +16,7 @@ from firmwright.base.dtypes import (
     INT8,
     INT16,
     INT32,
+    UINT8,
     UINT16,
     UINT32,
     DType,
@@ -29,11 +30,13 @@ from firmwright.kernels.isa.instruction import (
     Word,
 )
 from firmwright.kernels.isa.lanes import constant, high_product
-from firmwright.kernels.isa.rvv_functions import add_functions
+from firmwright.kernels.isa.rvv_floats import add_floats
+from firmwright.kernels.isa.rvv_functions import add_functions, add_lookup
 from firmwright.kernels.isa.rvv_groups import (
     DOWN,
     ROUNDED_TEXT,
     RVV,
+    RVV_FLOAT,
     Vectors,
     add_product,
     as_half,
@@ -60,18 +63,20 @@ from firmwright.kernels.isa.vectors import (
     subtract,
 )
 
-__all__ = ["RVV", "register_group", "reinterpret", "riscv_row"]
+__all__ = ["RVV", "RVV_FLOAT", "register_group", "reinterpret", "riscv_row"]
 
 
 def riscv_row(lanes: int, dtype: DType, name: str) -> Instr:
     """Return the instruction whose name ends with the group of some lanes."""
-    return RVV.rows[f"{name}_{register_group(dtype, lanes)}"]
+    table = RVV_FLOAT if dtype.is_float or name.startswith("vf") else RVV
+    return table.rows[f"{name}_{register_group(dtype, lanes)}"]
 
 
 def reinterpret(lanes: int, source: DType, target: DType) -> Instr:
     """Return the row that makes lanes of another type of the same bits."""
     groups = (register_group(dtype, lanes) for dtype in (source, target))
-    return RVV.rows[f"vreinterpret_v_{'_'.join(groups)}"]
+    table = RVV_FLOAT if target.is_float else RVV
+    return table.rows[f"vreinterpret_v_{'_'.join(groups)}"]
 
 
 # ---- lengths -------------------------------------------------------------------------
@@ -300,8 +305,12 @@ _load(Vectors(64), INT16)
 Vectors(64).lane_row("vmax_vv", maximum, INT16, INT16, INT16)
 Vectors(64).lane_row("vmin_vv", minimum, INT16, INT16, INT16)
 _length("e8m8", 128)
-_load(Vectors(128), INT8)
-_store(Vectors(128), INT8)
+for _dtype in (INT8, UINT8):
+    _load(Vectors(128), _dtype)
+    _store(Vectors(128), _dtype)
+add_lookup(Vectors(128))
 _fill(Vectors(128), INT8)
 Vectors(128).lane_row("vmax_vv", maximum, INT8, INT8, INT8)
 Vectors(128).lane_row("vmin_vv", minimum, INT8, INT8, INT8)
+for _lanes in (8, 16, 32):
+    add_floats(Vectors(_lanes, RVV_FLOAT))

@@ -7,6 +7,7 @@ from firmwright.base.dtypes import (
     INT16,
     INT32,
     INT64,
+    UINT8,
     UINT16,
     UINT32,
     DType,
@@ -122,13 +123,18 @@ def _add_interpolation(v: Vectors) -> None:
     v.lane_row("vsll_vx", lane_shift_left, INT32, INT32, Word)
 
 
-def _gather(v: Vectors, dtype: DType) -> None:
+def add_lookup(v: Vectors) -> None:
+    """Add the gather of bytes, of which the offsets are bytes, too."""
+    _gather(v, UINT8, UINT8)
+
+
+def _gather(v: Vectors, dtype: DType, offset: DType = UINT32) -> None:
     elements = Memory(dtype, v.lanes, range(1), form=AddressForm.LANES, index="offsets")
 
-    @v.row("vluxei32_v", dtype, "{address}, {offsets}, {vl}")
+    @v.row(f"vluxei{offset.bits}_v", dtype, "{address}, {offsets}, {vl}")
     def gather(
         address: Annotated[Lanes, elements],
-        offsets: Annotated[Lanes, v.of(UINT32)],
+        offsets: Annotated[Lanes, v.of(offset)],
         vl: Word,
     ) -> Annotated[Lanes, v.of(dtype)]:
         """Return the elements at some bytes from the address."""

@@ -30,6 +30,7 @@ from firmwright.kernels.isa.operations import lanewise
 from firmwright.kernels.isa.vectors import add, rounding_shift_right, saturate_cast
 
 RVV = InstructionSet("rvv", frozenset({"rvv"}), is_arm=False)
+RVV_FLOAT = InstructionSet("rvv_float", frozenset({"rvvf"}), RVV, is_arm=False)
 
 _GROUPS = {64: "mf2", 128: "m1", 256: "m2", 512: "m4", 1024: "m8"}
 """Names of groups of registers of 128 bits, by the bits of all."""
@@ -42,9 +43,10 @@ def register_group(dtype: DType, lanes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Groups of registers of some lanes."""
+    """Groups of registers of some lanes, whose rows are added to `table`."""
 
     lanes: int
+    table: InstructionSet = RVV
 
     def group(self, dtype: DType) -> str:
         return register_group(dtype, self.lanes)
@@ -60,7 +62,7 @@ class Vectors:
     ) -> Callable[[Semantics], Instr]:
         """Add an intrinsic whose name ends with the group of `dtype`."""
         full = f"{name}_{self.group(dtype)}"
-        return RVV.instruction("", full, c=f"__riscv_{full}({operands})")
+        return self.table.instruction("", full, c=f"__riscv_{full}({operands})")
 
     def lane_row(
         self,
@@ -89,7 +91,7 @@ class Vectors:
         full = f"{name}_{self.group(result)}"
         places_of_row = signature(self.of(result), **operands, vl=Word)
         c = f"__riscv_{full}({text}, {{vl}})"
-        RVV.row("", places_of_row, compute, full, c)
+        self.table.row("", places_of_row, compute, full, c)
 
 
 _ROUNDED, DOWN = "__RISCV_VXRM_RNU", "__RISCV_VXRM_RDN"
