@@ -23,7 +23,7 @@ from firmwright.schedules.helium.pool2d import ADD_ROW, take_rows
 _LANES = 4
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+def configs_by_channel(op: OpCall) -> Sequence[ScheduleConfig]:
     """Return a configuration if every element is added to the sum of its channel."""
     x, attrs = op.input(0), op.attributes(AxesAttrs)
     *outer, channels = x.shape
@@ -61,7 +61,7 @@ SCHEDULES = tuple(
         f"helium.{name}.channels",
         name,
         frozenset({"mve"}),
-        _configs,
+        configs_by_channel,
         _build,
         fold=take_rows,
     )

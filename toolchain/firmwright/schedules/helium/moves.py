@@ -46,7 +46,7 @@ from firmwright.schedules.schedule_factories import helium_schedule
 # Operators that copy runs use `_copy` in their default loops. A dynamic_gather of
 # slices of up to four words looks up four indices at a time.
 
-_OPS = (
+MOVES = (
     "batch_to_space_nd",
     "concatenation",
     "depth_to_space",
@@ -91,13 +91,18 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     """Fill the whole output by vectors, then copy the input in runs."""
     b.copy_run = _copy
-    x_shape, y_shape, before = merged_axes(op)
     count, value = op.output.elements, pad_value(op)
     if op.output.dtype == INT8:
         whole = b.view("bytes", b.y, 0, (count,), access="w")
         fill_buffer(b, whole, int(value), count)
     else:
         lower_fill(b, b.y, value)
+    copy_inside(op, b)
+
+
+def copy_inside(op: OpCall, b: Kernel) -> None:
+    """Copy the input of a pad to its place in the output."""
+    x_shape, y_shape, before = merged_axes(op)
     strides = row_major_strides(y_shape)
     start = sum(n * stride for n, stride in zip(before, strides, strict=True))
     axes = map(CopyAxis, x_shape, row_major_strides(x_shape), strides)
@@ -148,7 +153,7 @@ def _build_gather(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _evaluate(b, "mve_gather_words", UINT32, numbers, at)
 
 
-def _strided(y: Array, x: Array, y_step: int, x_step: int, count: int) -> Array:
+def strided(y: Array, x: Array, y_step: int, x_step: int, count: int) -> Array:
     result = np.array(y)
     result[::y_step] = np.asarray(x)[::x_step]
     return result
@@ -197,7 +202,7 @@ def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
         name=f"copy_{dtype.name}",
         dtype=dtype,
         numbers="y_step x_step count",
-        meaning=_strided,
+        meaning=strided,
         doc="Copies `count` elements with strides.",
         section="copy",
         cost=6 / lanes,
@@ -253,7 +258,7 @@ SCHEDULES = (
             build=_build,
             time_max=_TIME_MAX,
         )
-        for op in _OPS
+        for op in MOVES
     ),
     helium_schedule(
         "helium.pad.vectors",

@@ -6,6 +6,8 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
 from firmwright.kernels.isa import mve_float
 from firmwright.kernels.isa.c_numbers import (
@@ -41,6 +43,10 @@ _FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, _LANES)
 
 ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
 """Values of the immediate operand `activation`."""
+
+
+def activation_code(op: OpCall) -> int:
+    return ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
 
 
 def accumulate(style: AccumulateStyle, total: Array, x: Array, w: Array) -> Array:

@@ -72,7 +72,7 @@ _FAR = 512.0
 """Beyond every int8, with any offset."""
 
 
-def _ends_meaning(x: Array, count: int, *_: int) -> tuple[Array, Array]:
+def ends_meaning(x: Array, count: int, *_: int) -> tuple[Array, Array]:
     bits = np.ascontiguousarray(np.asarray(x, np.float32)[:count])
     least = np.maximum(bits.view(np.uint32).max(axis=0), np.uint32(_NEGATIVE_ZERO))
     return least, np.maximum(bits.view(np.int32).max(axis=0), 0)
@@ -86,7 +86,7 @@ MIN_MAX = Intrinsic(
         Operand("least", "out", UINT32),
         Operand("most", "out", INT32),
     ),
-    _ends_meaning,
+    ends_meaning,
     _C["ends_portable"],
     "Bits of the least and of the greatest of `count` values and 0.",
     requires="mvefp",
@@ -95,7 +95,7 @@ MIN_MAX = Intrinsic(
 )
 
 
-def _nearest(**x: ArithExpr) -> ArithExpr:
+def nearest_byte(**x: ArithExpr) -> ArithExpr:
     """Return the int8 nearest to `x` times `inverse`, plus `offset` if it `moves`."""
     scaled = minimum(maximum(x["x"] * x["inverse"], -_FAR), _FAR)
     halves = (scaled + scaled).cast(INT32)
@@ -129,7 +129,7 @@ QUANTIZE = element_intrinsics(
         *inputs(INT32, "offset"),
         *immediates("moves", "count"),
     ),
-    _nearest,
+    nearest_byte,
     "The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
     "mvefp",
     helium_text(QUANTIZE_LOOP),
@@ -183,7 +183,7 @@ _FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, VECTOR)
 _WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, VECTOR)
 
 
-def _converted(*, joins_scales: bool, **x: ArithExpr) -> ArithExpr:
+def converted(*, joins_scales: bool, **x: ArithExpr) -> ArithExpr:
     """Return the result of a sum of products with quantized activations."""
     value = (x["sum"] - x["zero_point"] * x["total"]).cast(FLOAT32)
     if joins_scales:
@@ -223,7 +223,7 @@ def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
             *inputs(FLOAT32, "factor", "bias", "scale"),
             *inputs(INT32, "zero_point", "activation"),
         ),
-        partial(_converted, joins_scales=joins_scales),
+        partial(converted, joins_scales=joins_scales),
         "Converts a sum to float, adds the bias and applies the activation.",
     )
     ending = VectorEnding(

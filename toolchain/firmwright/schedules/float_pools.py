@@ -1,0 +1,137 @@
+"""Pools of float32, of any instruction set with vectors: the channels of a pixel.
+
+A mean sums its window in the order of the default loops, and divides by the number of
+taps, or multiplies by its inverse if that is exact.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir import tir
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.builder import ArithExpr, select
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs
+from firmwright.kernels.elementwise import (
+    WINDOW_NUMBERS,
+    Element,
+    ElementLoop,
+    element_intrinsics,
+)
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.pooling import pool_window
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.helium_floats.accumulate_f32 import (
+    activated,
+    activation_code,
+)
+from firmwright.schedules.pooling import (
+    build_pixels,
+    executed_instructions,
+    is_inside,
+    pool_pointers,
+)
+
+_LEAST = float(np.finfo(np.float32).min)
+_WINDOW = (*immediates(*WINDOW_NUMBERS), *inputs(FLOAT32, "start"))
+
+
+@dataclass(frozen=True, slots=True)
+class FloatPools:
+    """The pools of an instruction set, with micro-kernels of the prefix `family`.
+
+    `text` prints a loop. The mean has the numbers `taps`, `inverse` and `is_exact`.
+    """
+
+    family: str
+    feature: str
+    lanes: int
+    text: Callable[[ElementLoop], str]
+    macros: tuple[str, ...] = ()
+
+    def intrinsics(
+        self, maxima: ElementLoop, means: ElementLoop
+    ) -> tuple[Intrinsic, ...]:
+        maximum = self._intrinsics(
+            "maximum",
+            (),
+            _larger,
+            lambda value, activation, **_: activated(value, activation),
+            2,
+            maxima,
+        )
+        mean = self._intrinsics(
+            "mean",
+            (*inputs(FLOAT32, "taps", "inverse"), *immediates("is_exact")),
+            lambda value, x: value + x,
+            lambda value, taps, activation, **_: activated(value / taps, activation),
+            12,
+            means,
+        )
+        return (*maximum, *mean)
+
+    def _intrinsics(
+        self,
+        name: str,
+        operands: tuple[Operand, ...],
+        take: Element,
+        element: Element,
+        fixed: int,
+        loop: ElementLoop,
+    ) -> tuple[Intrinsic, ...]:
+        """Return the micro-kernel, with `fixed` instructions after the last tap."""
+        return element_intrinsics(
+            f"{self.family}_{name}_f32",
+            (
+                *pool_pointers(FLOAT32),
+                *_WINDOW,
+                *operands,
+                *immediates("activation", "count"),
+            ),
+            element,
+            f"The {name} of each of `count` channels of a window.",
+            self.feature,
+            self.text(loop),
+            partial(executed_instructions, self.lanes, fixed),
+            self.macros,
+            take=take,
+        )
+
+    def schedules(self, name: str) -> tuple[Schedule[ScheduleConfig], ...]:
+        builds = {
+            "max_pool2d": self._build_max,
+            "average_pool2d": self._build_mean,
+        }
+        return tuple(
+            Schedule(
+                f"{name}.{op}.floats", op, frozenset({self.feature}), _configs, build
+            )
+            for op, build in builds.items()
+        )
+
+    def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        settings = (_number(_LEAST), activation_code(op))
+        build_pixels(f"{self.family}_maximum_f32", settings, op, b)
+
+    def _build_mean(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        taps = int(np.prod(pool_window(op).size))
+        is_exact = taps & (taps - 1) == 0
+        numbers = (_number(0.0), _number(taps), _number(1 / taps if is_exact else 0.0))
+        settings = (*numbers, int(is_exact), activation_code(op))
+        build_pixels(f"{self.family}_mean_f32", settings, op, b)
+
+
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    fits = op.input(0).dtype == FLOAT32 and is_inside(op)
+    return (NO_CONFIG,) if fits else ()
+
+
+def _number(value: float) -> tir.FloatImm:
+    return tir.FloatImm(value, FLOAT32)
+
+
+def _larger(value: ArithExpr, x: ArithExpr) -> ArithExpr:
+    return select(x > value, x, value)
