@@ -1,6 +1,8 @@
-"""Functions of one int8 on Helium are lookups in a table of all bytes."""
+"""Functions of one int8 on vectors are lookups in a table of all bytes."""
 
 from __future__ import annotations
+
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,8 +18,10 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.helium import byte_tables
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import byte_tables as riscv_byte_tables
 
 
+@pytest.mark.parametrize("family", [byte_tables, riscv_byte_tables])
 @pytest.mark.parametrize(
     ("op", "attrs"),
     [
@@ -27,8 +31,10 @@ from firmwright.schedules.registry import INTRINSICS
         ("relu6", {}),
     ],
 )
-def test_every_value_is_the_operators(op: str, attrs: dict[str, object]) -> None:
-    (schedule,) = (each for each in byte_tables.SCHEDULES if each.op == op)
+def test_every_value_is_the_operators(
+    family: ModuleType, op: str, attrs: dict[str, object]
+) -> None:
+    (schedule,) = (each for each in family.SCHEDULES if each.op == op)
     x, y = (
         TensorType((1, 256), INT8, Quantization((scale,), (point,)))
         for scale, point in ((0.0625, 11), (1 / 256, -128))

@@ -1,4 +1,4 @@
-"""Copies, flips, gathers and int16 tables on Helium match the references."""
+"""Copies, flips, gathers and int16 tables on vectors match the references."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.attributes.movement import (
     AxisAttrs,
     DynamicGatherAttrs,
+    PadAttrs,
     SplitAttrs,
     TransposeAttrs,
 )
@@ -23,9 +24,18 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.helium import logistic_tanh, moves
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import moves as riscv_moves
 from tests.unit.ir.verified import verify_prim_func
 
-BY_NAME = {item.name: item for item in (*moves.SCHEDULES, *logistic_tanh.SCHEDULES)}
+BY_NAME = {
+    item.name: item
+    for item in (
+        *moves.SCHEDULES,
+        *logistic_tanh.SCHEDULES,
+        *riscv_moves.SCHEDULES,
+    )
+}
+COPIES = {"helium": "mve_copy_uint", "rvv": "rvv_copy_strided_uint"}
 
 
 def quantized(
@@ -60,21 +70,31 @@ def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.parametrize("family", COPIES)
 @pytest.mark.parametrize("dtype", [INT8, INT16, FLOAT32], ids=lambda dtype: dtype.name)
-def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType) -> None:
+def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType, family: str) -> None:
     x = np.random.default_rng(1).integers(-100, 100, (1, 3, 9, 5)).astype(dtype.np)
     kind = TensorType(x.shape, dtype)
     parts = tuple(TensorType((1, 3, 9, size), dtype) for size in (1, 2, 2))
     split = OpCall(
         "split", (kind,), parts, SplitAttrs(axis=3, sizes=(1, 2, 2)), (None,)
     )
-    width = 8 * dtype.size_bytes
-    assert f"mve_copy_uint{width}" in run("helium.split.vectors", split, x)
+    copy = f"{COPIES[family]}{8 * dtype.size_bytes}"
+    assert copy in run(f"{family}.split.vectors", split, x)
     joined = OpCall("concatenation", parts, (kind,), AxisAttrs(axis=3), (None,) * 3)
     places = [np.ascontiguousarray(part) for part in np.split(x, (1, 3), axis=3)]
-    assert f"mve_copy_uint{width}" in run(
-        "helium.concatenation.vectors", joined, *places
-    )
+    assert copy in run(f"{family}.concatenation.vectors", joined, *places)
+
+
+@pytest.mark.parametrize("family", COPIES)
+def test_pads_are_fills_and_copies(family: str) -> None:
+    x = np.random.default_rng(2).integers(-100, 100, (1, 5, 7, 12)).astype(np.int8)
+    padded = (1, 8, 10, 12)
+    kinds = quantized(x.shape, INT8, 0.1, -3), quantized(padded, INT8, 0.1, -3)
+    attrs = PadAttrs(paddings=(0, 0, 1, 2, 2, 1, 0, 0))
+    call = OpCall("pad", kinds[:1], kinds[1:], attrs, (None,))
+    names = run(f"{family}.pad.vectors", call, x)
+    assert any("fill" in name for name in names)
 
 
 def test_words_are_not_copied_as_bytes() -> None:

@@ -16,7 +16,13 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, Schedule
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.schedules.rvv import dequantize, logistic_tanh, quantize
+from firmwright.schedules.rvv import (
+    dequantize,
+    logistic_tanh,
+    means,
+    quantize,
+    softmax,
+)
 from tests.unit.ir.verified import verify_prim_func
 
 
@@ -27,7 +33,7 @@ def run(call: OpCall, schedule: Schedule, x: Array) -> Array:
     func = kernel.build()
     module = IRModule("test", {func.name: func}, kernel.constants)
     verify_prim_func(func, module, INTRINSICS)
-    y = np.zeros(x.shape, call.output.dtype.np)
+    y = np.zeros(call.output.shape, call.output.dtype.np)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     return y
 
@@ -42,7 +48,7 @@ def call_of(
         TensorType(x.shape, dtype, quant)
         for dtype, quant in zip(types, quants, strict=True)
     ]
-    attrs = attrs_from_mapping(op, {})
+    attrs = attrs_from_mapping(op, {"beta": 1.0} if op == "softmax" else {})
     return OpCall(op, (kinds[0],), (kinds[1],), attrs, (None,))
 
 
@@ -82,3 +88,32 @@ def test_curves_of_halves_are_those_of_the_reference(number: int) -> None:
         call = call_of(schedule.op, x, (INT16, INT16), quants)
         (expected,) = op_table()[schedule.op].reference(call, [x])
         np.testing.assert_array_equal(run(call, schedule, x), expected)
+
+
+@pytest.mark.parametrize("scale", [0.004, 0.0625, 0.6])
+@pytest.mark.parametrize("depth", [3, 10, 35, 1000])
+def test_softmax_has_the_values_of_the_reference(depth: int, scale: float) -> None:
+    rng = np.random.default_rng(depth)
+    x = rng.integers(-128, 128, (4, depth)).astype(np.int8)
+    x[1], x[2, 1:], x[3, ::2] = 127, -128, 127
+    quants = Quantization((scale,), (5,)), Quantization((1 / 256,), (-128,))
+    call = call_of("softmax", x, (INT8, INT8), quants)
+    (schedule,) = softmax.SCHEDULES
+    (expected,) = op_table()["softmax"].reference(call, [x])
+    np.testing.assert_array_equal(run(call, schedule, x), expected)
+
+
+@pytest.mark.parametrize("channels", [4, 33])
+@pytest.mark.parametrize("number", range(2))
+def test_means_have_the_values_of_the_reference(number: int, channels: int) -> None:
+    schedule = means.SCHEDULES[number]
+    x = np.random.default_rng(channels).integers(-128, 128, (1, 5, 7, channels))
+    kinds = [
+        TensorType((1, *size, channels), INT8, Quantization((scale,), (point,)))
+        for size, scale, point in (((5, 7), 0.1, 7), ((1, 1), 0.4, -9))
+    ]
+    attrs = attrs_from_mapping(schedule.op, {"axes": (1, 2), "keep_dims": True})
+    call = OpCall(schedule.op, (kinds[0],), (kinds[1],), attrs, (None,))
+    values = x.astype(np.int8)
+    (expected,) = op_table()[schedule.op].reference(call, [values])
+    np.testing.assert_array_equal(run(call, schedule, values), expected)

@@ -95,15 +95,21 @@ def allocate_row_band(
 
 @contextmanager
 def window_rows(
-    b: Kernel, window: ConvWindow, zero_point: ArithExpr | int, moves: RowMoves
+    b: Kernel,
+    window: ConvWindow,
+    zero_point: ArithExpr | int,
+    moves: RowMoves,
+    source: tir.Buffer | None = None,
 ) -> Iterator[tuple[tir.Buffer, ArithExpr, int, ArithExpr]]:
-    """Loop over output rows of the first input; yield the source of their windows.
+    """Loop over output rows of a tensor; yield the source of their windows.
 
-    It is a buffer, which is a band if windows are padded, the offset of the row's first
-    window, the distance of window rows, and the number of the output row.
+    The tensor is `source`, by default the first input. What is yielded is a buffer,
+    which is a band if windows are padded, the offset of the row's first window, the
+    distance of window rows, and the number of the output row.
     """
-    x = b.input(0)
-    batch, height, width, _ = b.y.shape
+    x = source or b.input(0)
+    _, height, width, _ = b.y.shape
+    batch = x.shape[0]
     pitch = window.input_size[1] * x.shape[3]
     band: RowBand | None = None
     if window.guarded(0) or window.guarded(1):

@@ -16,8 +16,8 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import register_group, riscv_row
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops.conv2d import weights_of
-from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.conv_window import ConvWindow, kernel_window, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv.endings import (
@@ -42,9 +42,12 @@ _C = read_sections(__file__)
 # input and VWMACC.
 #
 # `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums
-# of 24 registers. `rvv_dot_1_GROUP`, for one pixel of int8: the products of GROUP
-# successive taps are added in 16 bits, which they fit (`longest_group`), and these to
-# 32-bit sums in two variables. Instructions have twice as many lanes.
+# of 24 registers. `rvv_dot_wide_PIXELS` loads weights of 16 bits, for layers of uint8,
+# whose weights have nine bits relative to their zero point.
+#
+# `rvv_dot_1_GROUP`, for one pixel of int8: the products of GROUP successive taps are
+# added in 16 bits, which they fit (`longest_group`), and these to 32-bit sums in two
+# variables. Instructions have twice as many lanes.
 
 _GROUPS = (1, 2, 4, 8)
 
@@ -56,11 +59,13 @@ class RvvDotKernel:
     ending: Ending
     pixels: int
     group: int = 0
+    weight: DType = INT8
 
     @property
     def name(self) -> str:
         size = f"{self.pixels}" + (f"_{self.group}" if self.group else "")
-        return f"rvv_dot{self.ending.name}_{size}"
+        wide = "_wide" if self.weight == INT16 else ""
+        return f"rvv_dot{self.ending.name}{wide}_{size}"
 
     @property
     def lmul(self) -> int:
@@ -71,6 +76,7 @@ class RvvDotKernel:
         """Return the instructions for all channels with vectors of 128 bits."""
         lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
         tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
+        tap -= self.weight == INT16
         sums = 2 if self.group else self.pixels
         ending = 24 + self.ending.instructions * sums
         block = round(ending + rows * (6 + run * tap))
@@ -97,9 +103,12 @@ class RvvDotKernel:
         k, words = VectorBuilder("tap"), partial(riscv_row, lanes, INT32)
         place = RegisterPlace(RegisterClass.VECTOR, INT32, lanes)
         sums = [k.variable(f"sum{p}", place) for p in range(self.pixels)]
-        weight = k.pointer("weight", INT8)
-        byte = k(riscv_row(lanes, INT8, "vle8_v"), weight[0])
-        tap = k.named("tap", riscv_row(lanes, INT16, "vsext_vf2"), byte)
+        weight = k.pointer("weight", self.weight)
+        if self.weight == INT16:
+            tap = k.named("tap", riscv_row(lanes, INT16, "vle16_v"), weight[0])
+        else:
+            byte = k(riscv_row(lanes, INT8, "vle8_v"), weight[0])
+            tap = k.named("tap", riscv_row(lanes, INT16, "vsext_vf2"), byte)
         for p, total in enumerate(sums):
             value = k.number(f"value[k + {p} * pixel_step]" if p else "value[k]")
             k(words("vwmacc_vx"), total, value, tap, into=total)
@@ -110,6 +119,7 @@ class RvvDotKernel:
         return fill_text(
             _C["pixels"],
             type=self.ending.input.c_type,
+            weight=self.weight.c_type,
             start="\n".join(copies or ["    (void)pixel_step;"]),
             tap=indent(tap_text, " " * 16),
             last=indent(tap_text, " " * 12),
@@ -123,6 +133,8 @@ LOOPS = (
     *(RvvDotKernel(each, 1, n) for each in (BYTES, SUMS[INT8]) for n in _GROUPS),
     *(RvvDotKernel(each, n) for each in (HALVES, EXACT) for n in (1, 2, 3, 6, 12)),
     RvvDotKernel(SUMS[INT16], 1),
+    *(RvvDotKernel(SUMS[INT8], n) for n in (3, 6, 12)),
+    *(RvvDotKernel(BYTES, n, weight=INT16) for n in (1, 3, 6, 12)),
 )
 
 
@@ -148,10 +160,13 @@ def longest_group(flat: Array, run: int) -> int:
 def choose_loop(ending: Ending, flat: Array, rows: int, pixels: int) -> RvvDotKernel:
     """Return the loop with the fewest instructions for `pixels` pixels."""
     channels, run = len(flat), flat.shape[1] // rows
-    limit = longest_group(flat, run)
+    is_wide = flat.dtype == INT16.np
+    limit = 0 if is_wide else longest_group(flat, run)
     loops = []
     for loop in LOOPS:
         if loop.ending is not ending or loop.pixels > pixels:
+            continue
+        if (loop.weight == INT16) != is_wide:
             continue
         if loop.group in (0, limit):
             loops.append(loop)
@@ -171,6 +186,7 @@ def _intrinsic(loop: RvvDotKernel) -> Intrinsic:
         loop.text(),
         loop.instructions,
         by_channel=False,
+        weight=loop.weight,
     )
 
 
@@ -180,17 +196,22 @@ INTRINSICS = tuple(map(_intrinsic, LOOPS))
 def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != dtype or kernel_window(op).dilation[1] != 1:
         return ()
-    return (NO_CONFIG,) if layer_ending(op) else ()
+    is_byte = dtype == INT8
+    return (NO_CONFIG,) if layer_ending(op, takes_zero_point=is_byte) else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, window = weights_of(op), kernel_window(op)
-    layer = layer_ending(op)
+    kernel = weight_offsets(op)
+    _emit(op, b, kernel.reshape(len(kernel), -1), kernel_window(op))
+
+
+def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
+    """Compute a layer with weights `flat` [channel, tap]."""
+    layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
-    flat = kernel.reshape(len(kernel), -1)
     rows = window.size[0]
     if window.pointwise:
-        pixels = op.output.elements // len(kernel)
+        pixels = op.output.elements // len(flat)
     else:
         pixels = op.output.shape[2]
     loop = choose_loop(layer.ending, flat, rows, pixels)
@@ -198,14 +219,45 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     emit_window_kernel(b, op, window, loop.name, layer, flat, loop.pixels, row)
 
 
-SCHEDULES = tuple(
+def _single_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    """Return a configuration of a depthwise layer of one input channel."""
+    is_single = op.input(0).dtype == INT8 and op.input(0).shape[3] == 1
+    if not is_single or _depthwise_window(op).dilation[1] != 1:
+        return ()
+    return (NO_CONFIG,) if layer_ending(op, takes_zero_point=True) else ()
+
+
+def _depthwise_window(op: OpCall) -> ConvWindow:
+    _, rows, columns, _ = op.input(1).shape
+    return window_of(op, (rows, columns))
+
+
+def _build_single(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    kernel = weight_offsets(op)
+    flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
+    _emit(op, b, flat, _depthwise_window(op))
+
+
+_BY_CHANNEL = tuple(
     Schedule(
         f"rvv.{name}.{variant}",
         name,
         frozenset({"rvv"}),
         partial(_configs, dtype),
         _build,
+        takes_weight_zero_point=dtype == INT8,
     )
     for name in ("conv2d", "fully_connected")
     for dtype, variant in ((INT8, "channels"), (INT16, "int16"))
+)
+SCHEDULES = (
+    *_BY_CHANNEL,
+    Schedule(
+        "rvv.depthwise_conv2d.single",
+        "depthwise_conv2d",
+        frozenset({"rvv"}),
+        _single_configs,
+        _build_single,
+        takes_weight_zero_point=True,
+    ),
 )

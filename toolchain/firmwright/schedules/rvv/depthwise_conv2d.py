@@ -14,8 +14,8 @@ from firmwright.kernels.isa.rvv import riscv_row
 from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops.conv2d import channel_multiplier_of, weights_of
-from firmwright.ops.conv_window import window_of
+from firmwright.ops.conv2d import channel_multiplier_of, weight_offsets
+from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv.endings import (
@@ -41,18 +41,19 @@ _C = read_sections(__file__)
 _REPEATED_CHANNELS = 64
 
 
-def _text(ending: Ending, pixels: int) -> str:
+def _text(ending: Ending, pixels: int, weight: DType) -> str:
     start = "vint32m8_t sum1 = sum0;" if pixels > 1 else "(void)pixel_step;"
     return fill_text(
         _C["text"],
         type=ending.input.c_type,
+        weight=weight.c_type,
         start=start,
-        products=indent(vector_text(_tap(ending.input, pixels)), " " * 12),
+        products=indent(vector_text(_tap(ending.input, pixels, weight)), " " * 12),
         finish=ending_text(ending, pixel_sums(pixels), 8),
     )
 
 
-def _tap(dtype: DType, pixels: int) -> VectorProgram:
+def _tap(dtype: DType, pixels: int, weight: DType) -> VectorProgram:
     """Return the products of a tap of all channels with those of some pixels."""
     lanes = NOMINAL_LANES
     k, halves = VectorBuilder("tap"), partial(riscv_row, lanes, INT16)
@@ -64,7 +65,7 @@ def _tap(dtype: DType, pixels: int) -> VectorProgram:
             return k.named(name, load, at)
         return k.named(name, halves("vsext_vf2"), k(load, at))
 
-    tap = loaded("tap", "weight", INT8)
+    tap = loaded("tap", "weight", weight)
     for p in range(pixels):
         total = k.variable(f"sum{p}", RegisterPlace(RegisterClass.VECTOR, INT32, lanes))
         x = loaded(f"x{p}", f"from + {p} * pixel_step" if p else "from", dtype)
@@ -77,49 +78,60 @@ def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
     return blocks * (24 + 8 * pixels + 4 * rows + rows * columns * (4 + 4 * pixels))
 
 
-def _name(ending: Ending, pixels: int) -> str:
-    return f"rvv_depthwise{ending.name}_{pixels}"
+def _name(ending: Ending, pixels: int, weight: DType) -> str:
+    wide = "_wide" if weight == INT16 else ""
+    return f"rvv_depthwise{ending.name}{wide}_{pixels}"
 
 
-def _intrinsic(ending: Ending, pixels: int) -> Intrinsic:
+def _intrinsic(ending: Ending, pixels: int, weight: DType) -> Intrinsic:
     return make_intrinsic(
-        _name(ending, pixels),
+        _name(ending, pixels, weight),
         ending,
         pixels,
-        _text(ending, pixels),
+        _text(ending, pixels, weight),
         partial(_count, pixels),
         by_channel=True,
+        weight=weight,
     )
 
 
 INTRINSICS = tuple(
-    _intrinsic(ending, pixels) for ending in (BYTES, HALVES) for pixels in (1, 2)
+    _intrinsic(ending, pixels, weight)
+    for ending, weight in ((BYTES, INT8), (BYTES, INT16), (HALVES, INT8))
+    for pixels in (1, 2)
 )
 
 
 def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != dtype or channel_multiplier_of(op) != 1:
         return ()
-    return (NO_CONFIG,) if layer_ending(op) else ()
+    is_byte = dtype == INT8
+    return (NO_CONFIG,) if layer_ending(op, takes_zero_point=is_byte) else ()
+
+
+def adjacent_pixels(window: ConvWindow, width: int, channels: int) -> int:
+    """Return how many pixels of an output row are one."""
+    if window.stride[1] != 1:
+        return 1
+    return min(width, max(_REPEATED_CHANNELS // channels, 1))
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, width = weights_of(op)[0], op.output.shape[2]
-    layer = layer_ending(op)
+    kernel, width = weight_offsets(op)[0], op.output.shape[2]
+    layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
     rows, columns, channels = kernel.shape
     window = window_of(op, (rows, columns))
-    repeats = 1
-    if window.stride[1] == 1:
-        repeats = min(width, max(_REPEATED_CHANNELS // channels, 1))
+    repeats = adjacent_pixels(window, width, channels)
     pixels = min(2, width // repeats)
     flat = kernel.reshape(-1, channels).T
+    is_wide = flat.dtype == INT16.np
     row = (columns, window.dilation[1] * channels, channels * repeats)
     emit_window_kernel(
         b=b,
         op=op,
         window=window,
-        name=_name(layer.ending, pixels),
+        name=_name(layer.ending, pixels, INT16 if is_wide else INT8),
         layer=layer,
         flat=flat,
         pixels=pixels,
@@ -135,6 +147,7 @@ SCHEDULES = tuple(
         frozenset({"rvv"}),
         partial(_configs, dtype),
         _build,
+        takes_weight_zero_point=dtype == INT8,
     )
     for dtype, variant in ((INT8, "channels"), (INT16, "int16"))
 )

@@ -369,9 +369,14 @@ def ending_by_word(ending: Ending, params: Requantization) -> LayerEnding | None
     return LayerEnding(ending, factors, right, (*zero_point, *limits))
 
 
-def layer_ending(op: OpCall) -> LayerEnding | None:
-    """Return the ending of an int8 or int16 layer, or None if it has no such form."""
-    if op.input(1).dtype != INT8 or weight_zero_point(op):
+def layer_ending(op: OpCall, *, takes_zero_point: bool = False) -> LayerEnding | None:
+    """Return the ending of an int8 or int16 layer, or None if it has no such form.
+
+    Unless the kernel takes it, weights may have no zero point.
+    """
+    if op.input(1).dtype != INT8:
+        return None
+    if weight_zero_point(op) and not takes_zero_point:
         return None
     is_matrix = op.op == "fully_connected"
     if op.input(0).dtype == INT8:

@@ -4,12 +4,20 @@ Also the copies and fills of runs that they need.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, Array, DType
+from firmwright.base.dtypes import (
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    UINT16,
+    Array,
+    DType,
+)
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
@@ -19,6 +27,7 @@ from firmwright.ir.tir.intrinsic import (
     Intrinsic,
     Operand,
     immediates,
+    inputs,
     pointers,
 )
 from firmwright.kernels.elementwise import (
@@ -47,7 +56,7 @@ _C = read_sections(__file__)
 
 _BITS = 1024
 """Eight registers of 128 bits."""
-_STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
+STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
 
 
 def _copy(
@@ -71,6 +80,8 @@ def _fill(
     count: int,
 ) -> None:
     y = b.pointer(target, at, count, "w")
+    if target.dtype.is_float:
+        value = ArithExpr(immediate(0.0, target.dtype))
     b.evaluate(f"rvv_fill_{target.dtype.name}", [y, value, count])
 
 
@@ -95,7 +106,7 @@ def _move(
         (*pointers(dtype, "w", y=1), *source, *immediates("count")),
         element,
         f"{name.capitalize()} of `count` elements.",
-        "rvv",
+        "rvvf" if dtype.is_float else "rvv",
         text,
         lambda args: 4 + 6 * divide_up(args[2] * dtype.bits, _BITS),
     )
@@ -110,23 +121,45 @@ def _copy_text(dtype: DType) -> str:
 def _fill_text(dtype: DType) -> str:
     """Return a loop that stores a vector which is there before."""
     lanes = _BITS // dtype.bits
-    row = riscv_row(lanes, dtype, "vmv_v_x")
+    row = riscv_row(lanes, dtype, "vfmv_v_f" if dtype.is_float else "vmv_v_x")
     before = VectorBuilder("fill", f"__riscv_vsetvlmax_e{dtype.bits}m8()")
-    filled = before.named("filled", row, before.number("value"))
+    number = before.number("value", FLOAT32 if dtype.is_float else INT32)
+    filled = before.named("filled", row, number)
     y = PointerOperand("y", dtype, "w")
     loop = ElementLoop((), y, dtype, lambda k, lanes: replace(filled, is_local=False))
     return f"{vector_text(before.build_vectors())}\n{riscv_text(loop, lanes)}"
 
 
 def _moves(dtype: DType) -> Iterator[Intrinsic]:
-    x, value = pointers(dtype, x=1), immediates("value")
+    x = pointers(dtype, x=1)
+    value = inputs(dtype if dtype.is_float else INT32, "value")
     yield from _move("copy", dtype, x, lambda x: x, _copy_text(dtype))
     yield from _move(
         "fill", dtype, value, lambda value: value.cast(dtype), _fill_text(dtype)
     )
 
 
-INTRINSICS = (*_moves(INT8), *_moves(INT16))
+INTRINSICS = (*_moves(INT8), *_moves(INT16), *_moves(FLOAT32))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """A micro-kernel of `pixels` pixels, and its operands that are the same everywhere.
+
+    `padding` is the value outside the input, which is `source` or the first input. With
+    `sums`, the results of each call are there, and `finish` emits the outputs from the
+    pixel that it is given.
+    """
+
+    name: str
+    pixels: int
+    weights: tir.Buffer
+    tables: tuple[tir.Buffer, ...]
+    settings: tuple[int, ...] = ()
+    padding: ArithExpr | int = 0
+    source: tir.Buffer | None = None
+    sums: tir.Buffer | None = None
+    finish: Callable[[ArithExpr], None] | None = None
 
 
 def emit_window_kernel(
@@ -142,45 +175,69 @@ def emit_window_kernel(
 ) -> None:
     """Compute a layer with weights `flat` [channel, tap], `pixels` at a time.
 
+    `columns` and `repeats` are those of `emit_windows`.
+    """
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    element = INT16 if flat.dtype == INT16.np else INT8
+    weights = b.constant("weights", np.tile(flat.T, repeats), element)
+    tables = layer.tables(b, fold_zero_point_into_bias(op, flat), repeats)
+    call = WindowCall(name, pixels, weights, tables, layer.settings, zero_point)
+    emit_windows(b, window, call, len(flat), columns, repeats)
+
+
+def emit_windows(
+    b: Kernel,
+    window: ConvWindow,
+    call: WindowCall,
+    outputs: int,
+    columns: tuple[int, int, int],
+    repeats: int = 1,
+) -> None:
+    """Compute a layer of `outputs` channels.
+
     `columns` are the taps of a window row, their distance, and the values read at each.
     With `repeats`, as many adjacent pixels are one.
     """
-    zero_point = per_tensor_quant(op.input(0)).zero_point
-    weights = b.constant("weights", np.tile(flat.T, repeats), INT8)
-    q, s = layer.tables(b, fold_zero_point_into_bias(op, flat), repeats)
     taps, distance, values = columns
-    rows, outputs = flat.shape[1] // taps, len(flat)
     channels = outputs * repeats
-    pitch = window.stride[1] * op.input(0).shape[-1]
+    rows = call.weights.elements // (channels * taps)
+    x = call.source or b.input(0)
+    pitch = window.stride[1] * x.shape[-1]
     with Nest() as enter:
-        source = b.input(0)
+        source = x
         row_step = 0
         zero = ArithExpr(immediate(0, INDEX))
         start = zero
         first = zero
-        width = op.output.elements // outputs
+        width = b.y.elements // outputs
+        if call.source is not None:
+            width = width // b.y.shape[0]
         if not window.pointwise:
-            band = window_rows(b, window, zero_point, ROW_MOVES)
+            band = window_rows(b, window, call.padding, ROW_MOVES, call.source)
             source, start, row_step, row = enter(band)
-            width = op.output.shape[2]
+            width = b.y.shape[2]
             first = row * width
-        at = enter(pixel_blocks(b, width, pixels * repeats))
+        at = enter(pixel_blocks(b, width, call.pixels * repeats))
         span = pitch * repeats
-        last = (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance
+        last = (call.pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance
         reach = last + values
-        size = pixels * channels
+        size = call.pixels * channels
+        y = b.pointer(b.y, (at + first) * outputs, size, "w")
+        if call.sums is not None:
+            y = b.pointer(call.sums, 0, size, "w")
         b.evaluate(
-            name,
+            call.name,
             [
-                b.pointer(weights, 0, weights.elements),
+                b.pointer(call.weights, 0, call.weights.elements),
                 b.pointer(source, at * pitch + start, reach),
-                b.pointer(q, 0, q.elements),
-                b.pointer(s, 0, s.elements),
-                b.pointer(b.y, (at + first) * outputs, size, "w"),
+                *(b.pointer(table, 0, table.elements) for table in call.tables),
+                y,
                 *(span, rows, taps, row_step, distance, channels),
-                *layer.settings,
+                *call.settings,
             ],
         )
+        if call.finish is not None:
+            call.finish(at + first)
 
 
 def make_intrinsic(
@@ -191,6 +248,7 @@ def make_intrinsic(
     count: Callable[[int, int, int], int],
     *,
     by_channel: bool,
+    weight: DType = INT8,
 ) -> Intrinsic:
     """Return the micro-kernel of `pixels` pixels.
 
@@ -218,12 +276,12 @@ def make_intrinsic(
     return Intrinsic(
         name,
         operands=(
-            *pointers(INT8, w=1),
+            *pointers(weight, w=1),
             *pointers(ending.input, x=1),
             *pointers(INT32, q=1 + len(ending.factors)),
             *(pointers(UINT16, s=1) if ending.element else ()),
             *pointers(ending.output, "w", y=pixels),
-            *immediates(*_STEPS, *ending.settings),
+            *immediates(*STEPS, *ending.settings),
         ),
         meaning=meaning,
         portable=fill_text(
