@@ -23,6 +23,7 @@ from firmwright.kernels.isa.mve import vaddq_n_s32, vaddq_s32, vshrq_n_s32
 from firmwright.kernels.vector_program import VectorBuilder, VectorProgram
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.gate_functions import GATE_FUNCTIONS, GateFunction
+from firmwright.schedules.float_elements import single_loop
 from firmwright.schedules.helium import (
     add_sub,
     fully_connected,
@@ -42,7 +43,12 @@ from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
 from firmwright.schedules.rvv import gate_functions as riscv_gate_functions
 from firmwright.schedules.rvv import lstm_units as riscv_units
+from firmwright.schedules.rvv import means as riscv_means
 from firmwright.schedules.rvv import pool2d as riscv_pool2d
+from firmwright.schedules.rvv_floats import elementwise as riscv_floats
+from firmwright.schedules.rvv_floats import hybrid_conv2d as riscv_hybrid
+from firmwright.schedules.rvv_floats import pool2d as riscv_float_pools
+from firmwright.schedules.rvv_floats import quantize as riscv_quantize
 
 CASES = 32
 WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, 4)
@@ -110,12 +116,17 @@ def check_helium(
 
 
 def check_riscv(
-    loop: ElementLoop, name: str, numbers: Mapping[str, int], lanes: int
+    loop: ElementLoop,
+    name: str,
+    numbers: Mapping[str, int],
+    lanes: int,
+    floats: Mapping[str, float] | None = None,
 ) -> None:
+    extra = {x: [np.full(CASES, n, np.float32)] for x, n in (floats or {}).items()}
     for used in (1, lanes - 1, lanes):
         length = {"vl": [np.full(CASES, used)]}
         program = riscv_program(loop, lanes)
-        check(program, loop, name, numbers, lanes, used, length)
+        check(program, loop, name, numbers, lanes, used, {**length, **extra})
 
 
 def drawn_sum(rng: np.random.Generator, dtype: DType) -> dict[str, int]:
@@ -412,3 +423,46 @@ def test_sums_of_helium_are_scaled_in_the_folded_form(sign: int) -> None:
     scaled = np.clip(np.array(state.registers["total"]), -100, 110)
     expected = fully_connected.FOLDED.meaning(*sums, *numbers.values(), -100, 110)
     np.testing.assert_array_equal(scaled, expected)
+
+
+def test_sums_of_channels_of_riscv_vectors() -> None:
+    numbers = {**window_numbers(32, 2, 3), "start": -77}
+    check_riscv(riscv_means.SUM_LOOP, "rvv_sum_channels_int8", numbers, 32)
+
+
+@pytest.mark.parametrize("activation", range(4))
+def test_floats_of_riscv_vectors(activation: int) -> None:
+    for op in ("add", "sub", "mul"):
+        loop = riscv_floats.pair_loop(op)
+        check_riscv(loop, f"rvv_{op}_f32", {"activation": activation}, 32)
+    window = {**window_numbers(32, 2, 3), "activation": activation}
+    start = {"start": np.finfo(np.float32).min}
+    check_riscv(riscv_float_pools.MAXIMA, "rvv_maximum_f32", window, 32, start)
+    for taps, inverse in ((6, 0.0), (4, 0.25)):
+        window = window_numbers(32, 2, taps // 2)
+        numbers = {**window, "activation": activation, "is_exact": int(taps == 4)}
+        floats = {"start": 0.0, "taps": float(taps), "inverse": inverse}
+        check_riscv(riscv_float_pools.MEANS, "rvv_mean_f32", numbers, 32, floats)
+    numbers = {"zero_point": 0, "activation": activation}
+    loop, scale = riscv_hybrid.CONVERTED_LOOP, {"scale": 1e-5}
+    check_riscv(loop, "rvv_converted_f32", numbers, 32, scale)
+
+
+@pytest.mark.parametrize("op", riscv_floats.FUNCTIONS)
+def test_functions_of_riscv_vectors(op: str) -> None:
+    _, compute, _ = riscv_floats.FUNCTIONS[op]
+    check_riscv(single_loop(compute), f"rvv_{op}_f32", {}, 32)
+
+
+def test_conversions_of_riscv_vectors() -> None:
+    floats = {"scale": 0.0325, "least": -512.0, "most": 512.0}
+    numbers = {"zero_point": -7}
+    loop = riscv_quantize.QUANTIZE_LOOP
+    check_riscv(loop, "rvv_quantize_floats", numbers, 32, floats)
+    loop = riscv_quantize.DEQUANTIZE_LOOP
+    check_riscv(loop, "rvv_dequantize_floats", numbers, 32, floats)
+    for is_moved in (0, 1):
+        numbers = {"moves": is_moved, "offset": -9}
+        loop = riscv_hybrid.QUANTIZE_LOOP
+        inverse = {"inverse": 21.7}
+        check_riscv(loop, "rvv_quantize_row_f32", numbers, 32, inverse)

@@ -29,6 +29,7 @@ from firmwright.schedules import (
     helium,
     helium_floats,
     rvv,
+    rvv_floats,
     scalar,
 )
 
@@ -73,6 +74,7 @@ FAMILIES = (
     ScheduleFamily(helium, _HELIUM),
     ScheduleFamily(helium_floats, _HELIUM),
     ScheduleFamily(rvv, frozenset({"rvv"})),
+    ScheduleFamily(rvv_floats, frozenset({"rvvf"})),
     ScheduleFamily(scalar),
     ScheduleFamily(None),
 )

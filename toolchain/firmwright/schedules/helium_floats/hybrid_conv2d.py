@@ -183,7 +183,7 @@ _FLOATS = RegisterPlace(RegisterClass.VECTOR, FLOAT32, VECTOR)
 _WORDS = RegisterPlace(RegisterClass.VECTOR, INT32, VECTOR)
 
 
-def converted(*, joins_scales: bool, **x: ArithExpr) -> ArithExpr:
+def scaled_sum(*, joins_scales: bool, **x: ArithExpr) -> ArithExpr:
     """Return the result of a sum of products with quantized activations."""
     value = (x["sum"] - x["zero_point"] * x["total"]).cast(FLOAT32)
     if joins_scales:
@@ -223,7 +223,7 @@ def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
             *inputs(FLOAT32, "factor", "bias", "scale"),
             *inputs(INT32, "zero_point", "activation"),
         ),
-        partial(converted, joins_scales=joins_scales),
+        partial(scaled_sum, joins_scales=joins_scales),
         "Converts a sum to float, adds the bias and applies the activation.",
     )
     ending = VectorEnding(

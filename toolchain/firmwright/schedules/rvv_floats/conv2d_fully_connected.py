@@ -1,0 +1,70 @@
+"""float32 conv2d and fully_connected on RISC-V vectors: output channels in lanes."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.conv2d import weights_of
+from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.helium_floats.accumulate_f32 import (
+    ACCUMULATE_STYLES,
+    AccumulateStyle,
+)
+from firmwright.schedules.rvv.window_kernel import emit_windows
+from firmwright.schedules.rvv_floats.window_sums import (
+    WindowSums,
+    cheapest,
+    window_call,
+)
+
+# A tap is a load of one weight for each lane and, for each pixel, the load of a scalar
+# input and VFMACC, or VFMUL and VFADD.
+
+_PIXELS = {"fused": (1, 3, 7, 12), "separate": (1, 2, 6, 12)}
+"""The pixels that leave few of 32 registers free."""
+KERNELS = {
+    style: tuple(WindowSums(style, pixels) for pixels in _PIXELS[style])
+    for style in ACCUMULATE_STYLES
+}
+INTRINSICS = tuple(each.intrinsic() for kernels in KERNELS.values() for each in kernels)
+
+
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    fits = op.input(0).dtype == FLOAT32 and kernel_window(op).dilation[1] == 1
+    return (NO_CONFIG,) if fits else ()
+
+
+def _build(
+    style: AccumulateStyle, op: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
+    window = kernel_window(op)
+    kernel = np.asarray(weights_of(op))
+    flat = kernel.reshape(len(kernel), -1)
+    rows = window.size[0]
+    run = flat.shape[1] // rows
+    if window.pointwise:
+        pixels = op.output.elements // len(flat)
+    else:
+        pixels = op.output.shape[2]
+    sums = cheapest(KERNELS[style], (rows, run, len(flat)), pixels)
+    call = window_call(op, b, sums, flat)
+    emit_windows(b, window, call, len(flat), (run, 1, 1))
+
+
+SCHEDULES = tuple(
+    Schedule(
+        f"rvv.{name}.{style}",
+        name,
+        frozenset({"rvvf"}),
+        _configs,
+        partial(_build, style),
+        fuses=style == "fused",
+    )
+    for style in ACCUMULATE_STYLES
+    for name in ("conv2d", "fully_connected")
+)
