@@ -25,7 +25,7 @@ def errors():
 
 
 def test_all_points_are_within_ten_percent(errors):
-    assert len(errors) >= 20
+    assert len(errors) >= 21
     for row in errors:
         assert abs(row.error) <= 0.10, row
 
@@ -33,6 +33,9 @@ def test_all_points_are_within_ten_percent(errors):
 def test_the_published_range_contains_all_points(errors):
     for row in errors:
         low, high = core_timings()[row.point.core].silicon
+        if not high:  # a single network, whose clock is assumed, gives no range
+            assert sum(e.point.core == row.point.core for e in errors) == 1
+            continue
         assert low <= row.point.published_cycles / row.modeled <= high, row
 
 
