@@ -93,7 +93,7 @@ class BlockCompiler:
         return Block(end[0], names["step"], tuple(addresses), address, end[2])
 
     def _library_effects(self, lines: list[str], start: int) -> list[str]:
-        """Return the statements of a block with what is known of library functions."""
+        """Return the statements of a block, with the effects of library functions."""
         entry, size_bytes, name = self._code.function_at(start)
         if name == _ERRNO:
             return [*lines, "r0 = 0"]
