@@ -10,4 +10,4 @@ class TreeEnsembleAttrs(OpAttrs):
     exponent: int
     """Binary digits of the leaves' values after the point."""
     bases: tuple[int, ...]
-    """What each sum begins with, in units of 2 ^ -exponent."""
+    """The first value of each sum, in units of 2 ^ -exponent."""

@@ -93,7 +93,7 @@ class EnsembleSums:
 def plan_sums(call: OpCall) -> EnsembleSums:
     """Group the trees of a call by outputs: a boosted tree often has one of many.
 
-    Trees without branches are part of what the sums start with.
+    Trees without branches are part of `starts`.
     """
     forest, attrs = forest_from_call(call), call.attributes(TreeEnsembleAttrs)
     (trees,) = np.nonzero(forest.sizes)

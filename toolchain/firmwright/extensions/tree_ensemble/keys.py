@@ -203,7 +203,7 @@ class FloatValues:
 
 
 Comparands: TypeAlias = FeatureKeys | FloatValues
-"""What the branches of trees as code compare."""
+"""The operands that branches of trees as code compare."""
 
 
 def _where(
