@@ -1,4 +1,4 @@
-"""Copies, flips, gathers and int16 tables on Helium match the references."""
+"""Copies, flips, gathers and int16 tables on vectors match the references."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.helium import logistic_tanh, moves
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import moves as riscv_moves
 from tests.unit.ir.verified import verify_prim_func
 
 BY_NAME = {
@@ -31,9 +32,10 @@ BY_NAME = {
     for item in (
         *moves.SCHEDULES,
         *logistic_tanh.SCHEDULES,
+        *riscv_moves.SCHEDULES,
     )
 }
-COPIES = {"helium": "mve_copy_uint"}
+COPIES = {"helium": "mve_copy_uint", "rvv": "rvv_copy_strided_uint"}
 
 
 def quantized(

@@ -103,7 +103,7 @@ def window_rows(
 ) -> Iterator[tuple[tir.Buffer, ArithExpr, int, ArithExpr]]:
     """Loop over output rows of a tensor; yield the source of their windows.
 
-    The tensor is `source`, by default the first input. What is yielded is a buffer,
+    The tensor is `source`, by default the first input. Its windows are in a buffer,
     which is a band if windows are padded, the offset of the row's first window, the
     distance of window rows, and the number of the output row.
     """

@@ -28,7 +28,7 @@ from firmwright.schedules.rvv.window_kernel import WindowCall, emit_windows
 
 @dataclass(frozen=True, slots=True)
 class HybridSums:
-    """The sums of a block of pixels, with what makes outputs of them.
+    """The sums of a block of pixels, and the operands that make them outputs.
 
     `totals` are the sums of each channel's weights, and `scales` those of the weights.
     """

@@ -61,7 +61,7 @@ class WindowSums:
 
     @property
     def groups(self) -> int:
-        """The vectors that are alive: sums, weights, and what a product needs."""
+        """The vectors that are alive: sums, weights, inputs and a product."""
         return self.pixels + 1 + self.by_channel + (self.style == "separate")
 
     @property

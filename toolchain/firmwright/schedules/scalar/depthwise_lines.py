@@ -97,7 +97,7 @@ class _Channel:
     target: ArithExpr
 
     def start_of(self, b: Kernel, run: ValidTapRun) -> ArithExpr:
-        """Return what sums of a run begin with: taps outside are the zero point."""
+        """Return the start of the sums of a run: taps outside are the zero point."""
         missing = self.line.missing(run.taps) if self.zero_point else []
         total = self.start
         for tap in missing:
