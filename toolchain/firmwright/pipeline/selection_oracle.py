@@ -111,7 +111,7 @@ def make_selection_oracle(
         workspace = collect_workspace(trial, cache)
         calls = tuple(call.op for call in prim_calls(candidate.aot_main.body))
         key = workspace.content, calls
-        known = estimates.get(key) if workspace.is_all else None
+        known = estimates.get(key) if workspace.is_decided_by_content else None
         if known is not None:
             return known
         plan = plan_workspace(workspace, quick)

@@ -78,7 +78,7 @@ class Workspace:
     content: PlanningInput
 
     @property
-    def is_all(self) -> bool:
+    def is_decided_by_content(self) -> bool:
         """Whether plans depend on `content` alone, and not on the traffic of calls."""
         return not can_rank_pools(self.content.buffers, self.module.pools)
 

@@ -79,9 +79,9 @@ class Intrinsic:
     unknown values. `cycles` are those of the assembly. Instead of `portable`, an
     intrinsic with a result may have its `value`, an expression of variables with the
     names of the operands. `portable` may call other intrinsics, which are then in
-    `calls`, and writes them `@name(...)`. One that `is_walk` reads a few of the words
-    of its tables, so that `count` alone prices it. An intrinsic with a `symbol` is an external C
-    function, declared in `header` ("": the header of its operands).
+    `calls`, and writes them `@name(...)`. With `is_walk`, it reads a few words of its
+    tables, so that `count` alone prices it. An intrinsic with a `symbol` is an external
+    C function, declared in `header` ("": the header of its operands).
     """
 
     name: str

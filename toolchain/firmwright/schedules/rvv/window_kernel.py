@@ -80,8 +80,8 @@ def _fill(
     count: int,
 ) -> None:
     y = b.pointer(target, at, count, "w")
-    if target.dtype.is_float:
-        value = ArithExpr(immediate(0.0, target.dtype))
+    if isinstance(value, int) and target.dtype.is_float:
+        value = ArithExpr(immediate(float(value), target.dtype))
     b.evaluate(f"rvv_fill_{target.dtype.name}", [y, value, count])
 
 
