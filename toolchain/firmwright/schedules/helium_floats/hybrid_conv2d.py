@@ -214,10 +214,9 @@ def _finish(joins_scales: bool, vector: str, target: str, lanes: str) -> str:
     return vector_text(k.build_vectors())
 
 
-def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
-    """Return the micro-kernel; with `joins_scales`, sums are multiplied only once."""
-    converted = value_intrinsic(
-        element,
+def _element(name: str, *, joins_scales: bool) -> Intrinsic:
+    return value_intrinsic(
+        name,
         (
             *inputs(INT32, "sum", "total"),
             *inputs(FLOAT32, "factor", "bias", "scale"),
@@ -226,6 +225,10 @@ def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
         partial(scaled_sum, joins_scales=joins_scales),
         "Converts a sum to float, adds the bias and applies the activation.",
     )
+
+
+def _kernel(stem: str, element: Intrinsic, *, joins_scales: bool) -> DotProductKernel:
+    """Return the micro-kernel; with `joins_scales`, sums are multiplied only once."""
     ending = VectorEnding(
         output=FLOAT32,
         tables=(
@@ -237,7 +240,7 @@ def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
             *inputs(INT32, "zero_point"),
             *immediates("activation", "lanes"),
         ),
-        element=converted,
+        element=element,
         finish=partial(_finish, joins_scales),
         instructions=lambda given: (
             6 + accumulate_f32.activation_instructions(given["activation"])
@@ -247,9 +250,11 @@ def _kernel(stem: str, element: str, *, joins_scales: bool) -> DotProductKernel:
     return DotProductKernel(stem, PAIR, ending)
 
 
-_KERNEL = _kernel("mve_gemm_hybrid", "mve_converted_f32", joins_scales=False)
-_OF_ROW_SCALES = _kernel("mve_gemm_rows_hybrid", "mve_joined_f32", joins_scales=True)
-INTRINSICS = (MIN_MAX, *QUANTIZE, _KERNEL.ending.element, _OF_ROW_SCALES.ending.element)
+_CONVERTED = _element("mve_converted_f32", joins_scales=False)
+_JOINED = _element("mve_joined_f32", joins_scales=True)
+_KERNEL = _kernel("mve_gemm_hybrid", _CONVERTED, joins_scales=False)
+_OF_ROW_SCALES = _kernel("mve_gemm_rows_hybrid", _JOINED, joins_scales=True)
+INTRINSICS = (MIN_MAX, *QUANTIZE, _CONVERTED, _JOINED)
 INTRINSIC_MAKERS = {**_KERNEL.makers, **_OF_ROW_SCALES.makers}
 
 # ---- the schedule --------------------------------------------------------------------

@@ -48,7 +48,7 @@ def _powers(x: Array, table: Array, highest: Array, last: int, count: int) -> Ar
 
 
 def _largest(x: Array, count: int, *_: Array) -> Array:
-    return np.asarray(x)[: int(count)].max(axis=0).astype(np.int32)
+    return np.asarray(np.asarray(x)[: int(count)].max(axis=0), np.int32)
 
 
 def _sum(
@@ -141,8 +141,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         x = b.pointer(b.input(0), row * depth, depth)
         highest, total = b.register("highest", INT32), b.register("total", INT32)
         b.evaluate(LARGEST.name, [x, depth, highest.value])
-        numbers = [highest.value, last, depth]
-        b.evaluate(SUM.name, [x, whole, *numbers, total.value])
+        b.evaluate(SUM.name, [x, whole, highest.value, last, depth, total.value])
         y = b.pointer(b.y, row * depth, depth, "w")
         _scale(b, [y, x, whole], (highest, total), last)
 
@@ -158,8 +157,8 @@ def _scale(
     highest, total = found
     headroom = b.let("headroom", call_intrinsic("clz", [total.value], INT32))
     inverse, shift = bind_reciprocal(b, total.value, headroom, depth, INT8)
-    numbers = [highest.value, inverse, b.let("right", 0 - shift), last, depth]
-    b.evaluate(SCALE.name, [*places, *numbers])
+    factors = [highest.value, inverse, b.let("right", 0 - shift)]
+    b.evaluate(SCALE.name, [*places, *factors, last, depth])
 
 
 SCHEDULES = (
