@@ -34,6 +34,7 @@ LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
 FOR_SOME_LAYERS = {
     "helium.conv2d.short_columns",
     "helium.depthwise.channels",
+    "helium.fully_connected.dots",
     "rvv.depthwise_conv2d.channels",
 }
 FOR_ROW_SCALES = "helium.fully_connected.channels"
