@@ -17,8 +17,10 @@ from firmwright.schedules.row_band import PixelBlock
 SEEDS = range(30)
 ROW_SEEDS = range(8)
 FOR_OTHER_LAYERS = (
+    ".conv2d.line",
     ".depthwise.block",
     ".depthwise.line",
+    ".depthwise_conv2d.single",
     ".direct",
     ".int16_im2col",
     ".int16_rows",
@@ -231,6 +233,7 @@ def test_each_schedule_supports_most_random_layers(
         "depthwise_conv2d": lambda seed: random_convolution(seed, depthwise=True),
         "fully_connected": random_fully_connected,
     }
+    rare = {}
     for schedule in SCHEDULES:
         if schedule.op in makers and not schedule.goal and not _is_for_others(schedule):
             make = makers[schedule.op]
@@ -238,4 +241,6 @@ def test_each_schedule_supports_most_random_layers(
                 make = partial(random_fully_connected, has_row_scales=True)
             applied = sum(bool(schedule.configs(make(seed))) for seed in SEEDS)
             least = 0.25 if schedule.name in FOR_SOME_LAYERS else 0.8
-            assert applied >= least * len(SEEDS), schedule.name
+            if applied < least * len(SEEDS):
+                rare[schedule.name] = applied
+    assert rare == {}

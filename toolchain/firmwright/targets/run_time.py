@@ -77,7 +77,7 @@ class RunTime:
             case RangeOrigin.PUBLISHED:
                 return "the range of the model's errors against published cycles"
             case RangeOrigin.ASSUMED:
-                return "an assumed range, since no published cycles check this core's model"
+                return "an assumed range, as no published cycles check this model"
 
 
 def describe_place(clock_hz: int, chip: str) -> str:
