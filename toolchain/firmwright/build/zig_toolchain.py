@@ -34,6 +34,12 @@ _EXTRAS: Final = {
 """Features that gcc attributes to the cores and Zig's CPU models do not have."""
 _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 """Cores that cannot execute musl's assembly, which targets larger Linux cores."""
+_NO_VECTORS_OF_LOOPS: Final = ("-fno-vectorize", "-fno-slp-vectorize")
+"""Flags for Zve32f: kernels have their vectors, and clang makes none of loops.
+
+QEMU 7.2 ends with an assertion where a `vfcvt.rtz` of clang's follows no other vector
+instruction of floats.
+"""
 
 
 def zig_command() -> tuple[Word, ...]:
@@ -50,6 +56,8 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
     code = (*language_flags(c_standard), *BARE_METAL, "-fomit-frame-pointer")
     more = ("-fno-stack-protector", *runtime_defines(board), "-g")
+    if "zve32f" in board.core:
+        code += _NO_VECTORS_OF_LOOPS
     return (*target, *code, *more) if target else ()
 
 
