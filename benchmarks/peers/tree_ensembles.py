@@ -326,12 +326,16 @@ def _kind(ensemble: Ensemble) -> str:
     return "int32_t" if hasattr(ensemble.estimator, "predict_proba") else "float"
 
 
+class BuildFailedError(Exception):
+    """An ensemble does not fit a board."""
+
+
 def _firmwright(*words: str) -> None:
     done = subprocess.run(
         ["firmwright", *words], capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
+        raise BuildFailedError(done.stdout + done.stderr)
 
 
 def _flash_bytes(image: Path) -> int:
@@ -379,11 +383,13 @@ def main() -> None:
                 for form in args.forms:
                     if args.missing and (ensemble.name, board, form) in read_rows():
                         continue
-                    if form in GOALS:
-                        figures = images.firmwright(ensemble, board, form)
-                    elif is_supported:
-                        figures = images.emlearn(ensemble, board, form)
-                    else:
+                    if form not in GOALS and not is_supported:
+                        continue
+                    measure = images.firmwright if form in GOALS else images.emlearn
+                    try:
+                        figures = measure(ensemble, board, form)
+                    except BuildFailedError as error:
+                        print(ensemble.name, board, form, error, sep=",")
                         continue
                     row = _row(ensemble, board, form, figures)
                     print(*asdict(row).values(), sep=",", flush=True)
