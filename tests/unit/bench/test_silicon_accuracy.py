@@ -33,7 +33,9 @@ def test_all_points_are_within_ten_percent(errors):
 def test_the_published_range_contains_all_points(errors):
     for row in errors:
         low, high = core_timings()[row.point.core].silicon
-        if not high:  # the M7's clock is assumed; the M55's model is fitted to its points
+        if (
+            not high
+        ):  # the M7's clock is assumed; the M55's model is fitted to its points
             assert row.point.core in ("cortex-m7", "cortex-m55")
             continue
         assert low <= row.point.published_cycles / row.modeled <= high, row
