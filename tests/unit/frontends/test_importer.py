@@ -96,6 +96,85 @@ def test_computed_shapes_are_folded() -> None:
     assert module.constants["packed"].array().tolist() == [2, 12]
 
 
+def _reshape_of_onnx_tf() -> RawSubgraph:
+    """Build y = x (2x3x4) with ONNX's shape [shape(x)[0], -1], as onnx-tf writes it.
+
+    Sizes of 0 in ONNX's shape stand for those of x, which a sparse tensor adds. Here
+    the shape has none: the tensors between WHERE and SPARSE_TO_DENSE are empty.
+    """
+
+    def number(index: int, name: str, values: list[int]) -> RawTensor:
+        data = np.array(values, np.int64)
+        return RawTensor(index, name, data.shape, "int64", buffer=data.tobytes())
+
+    tensors = [
+        RawTensor(0, "x", (2, 3, 4), "float32"),
+        RawTensor(1, "shape", (3,), "int64"),
+        RawTensor(2, "zero", (), "int64", buffer=bytes(8)),
+        RawTensor(3, "first", (), "int64"),
+        _constant(4, "vector", [1]),
+        RawTensor(5, "firsts", (1,), "int64"),
+        number(6, "rest", [-1]),
+        RawTensor(7, "stated", (2,), "int64"),
+        RawTensor(8, "is_copied", (2,), "bool"),
+        RawTensor(9, "places", (1, 1), "int64", shape_signature=(-1, 1)),
+        _constant(10, "flat", [-1]),
+        RawTensor(11, "flat_places", (1,), "int64", shape_signature=(-1,)),
+        RawTensor(12, "sizes", (1,), "int64", shape_signature=(-1,)),
+        number(13, "rank", [2]),
+        RawTensor(14, "copied", (2,), "int64"),
+        RawTensor(15, "sum", (2,), "int64"),
+        RawTensor(16, "target", (2,), "int32"),
+        RawTensor(17, "y", (1, 1), "float32", shape_signature=(-1, -1)),
+    ]
+    nodes = [
+        _node("SHAPE", (0,), 1, out_type="int64"),
+        _node("GATHER", (1, 2), 3, axis=0, batch_dims=0),
+        _node("RESHAPE", (3, 4), 5, new_shape=()),
+        _node("CONCATENATION", (5, 6), 7, axis=0, fused_activation_function="NONE"),
+        _node("EQUAL", (7, 2), 8),
+        _node("WHERE", (8,), 9),
+        _node("RESHAPE", (9, 10), 11, new_shape=()),
+        _node("GATHER", (1, 11), 12, axis=0, batch_dims=0),
+        _node("SPARSE_TO_DENSE", (9, 13, 12, 2), 14, validate_indices=False),
+        _node("ADD", (7, 14), 15, fused_activation_function="NONE"),
+        _node("CAST", (15,), 16),
+        _node("RESHAPE", (0, 16), 17, new_shape=()),
+    ]
+    return _graph(tensors, nodes, (17,))
+
+
+def test_the_shape_that_onnx_tf_computes_is_folded() -> None:
+    _, main = _imported(_reshape_of_onnx_tf())
+    assert [call.op for call in main.body] == ["reshape"]
+    assert main.results[0].type.shape == (2, 12)
+
+
+def test_a_result_without_elements_is_refused() -> None:
+    graph = _reshape_of_onnx_tf()
+    with pytest.raises(UnsupportedError, match="without elements"):
+        _imported(_graph(list(graph.tensors), list(graph.nodes), (9,)))
+
+
+@pytest.mark.parametrize("places", [[[0, 5]], [[0, -1]], [[0]]])
+def test_a_sparse_tensor_with_indices_outside_is_refused(
+    places: list[list[int]],
+) -> None:
+    indices = np.array(places, np.int32)
+    tensors = [
+        RawTensor(0, "x", (3, 3), "int32"),
+        RawTensor(1, "at", indices.shape, "int32", buffer=indices.tobytes()),
+        _constant(2, "shape", [3, 3]),
+        _constant(3, "value", [7]),
+        _constant(4, "default", [0]),
+        RawTensor(5, "dense", (3, 3), "int32"),
+        RawTensor(6, "y", (3, 3), "int32"),
+    ]
+    nodes = [_node("SPARSE_TO_DENSE", (1, 2, 3, 4), 5), _node("MAXIMUM", (0, 5), 6)]
+    with pytest.raises(UnsupportedError, match="indices outside of the result"):
+        _imported(_graph(tensors, nodes, (6,)))
+
+
 def test_a_computed_shape_that_is_an_output_of_the_model_stays_a_call() -> None:
     module, main = _imported(_reshape_by_computed_shape((7, 6)))
     assert [call.op for call in main.body] == ["pack", "reshape"]

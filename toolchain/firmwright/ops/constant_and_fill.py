@@ -1,9 +1,11 @@
 """constant: attribute `values` in C order; fill: input 0, or 0, in every element.
 
 The importer folds most of these calls, except model outputs and large results.
-Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
+Semantics: TFLite's Shape, Rank, Range and BroadcastArgs, Where and SparseToDense of
+constants; Fill and ZerosLike.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,12 +20,11 @@ from firmwright.ops.strided_copy import DTYPES, lower_fill
 
 
 def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
-    y = call.output
-    if y.dtype not in (INT32, INT64, FLOAT32) or len(_numbers(call)) != y.elements:
-        raise NotSupportedError(
-            f"{len(_numbers(call))} values as {y.dtype.name} {list(y.shape)}"
-        )
-    return (TensorType(call.attributes(ShapeAttrs).shape, y.dtype),)
+    dtype, shape = call.output.dtype, call.attributes(ConstantAttrs).shape
+    count = len(_numbers(call))
+    if dtype not in (INT32, INT64, FLOAT32) or count != math.prod(shape):
+        raise NotSupportedError(f"{count} values as {dtype.name} {list(shape)}")
+    return (TensorType(shape, dtype),)
 
 
 def _numbers(call: OpCall) -> tuple[int | float, ...]:

@@ -24,7 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, UINT32, UINT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph import OpCall
@@ -61,7 +61,7 @@ class ArithmeticFunction(Protocol):
 
 def _check_no_activation(call: OpCall) -> None:
     if call.attributes(ActivationAttrs).activation != "none":
-        raise NotSupportedError("int32 with an activation")
+        raise NotSupportedError(f"{call.output.dtype.name} with an activation")
 
 
 def _float32(function: ArrayFunction) -> Callable[[OpCall, Array, Array], Array]:
@@ -259,22 +259,32 @@ _CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
 _BITS = ("int8", "uint8", "int16", "int32")
 
 
+def _wrapping_integers(
+    function: ArithmeticFunction, unsigned: DType
+) -> ElementwiseKernel:
+    """Compute in the unsigned type of the elements' size, which wraps in C."""
+
+    def reference(call: OpCall, a: Array, b: Array) -> Array:
+        wrapped = function(a.astype(unsigned.np), b.astype(unsigned.np))
+        return wrapped.astype(call.output.dtype.np)
+
+    def value(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+        return function(a.cast(unsigned), b.cast(unsigned)).cast(call.output.dtype)
+
+    return compute_elements(reference, value, _check_no_activation)
+
+
 def _arithmetic_op(
     name: str, function: ArithmeticFunction, quantized: Iterable[ElementwiseKernel]
 ) -> OpDef:
     int8, int16 = quantized
 
-    def reference_int32(call: OpCall, a: Array, b: Array) -> Array:
-        return function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32)
-
-    def lower_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-        return function(a.cast(UINT32), b.cast(UINT32)).cast(INT32)
-
     return binary_op(
         name,
         int8=int8,
         int16=int16,
-        int32=compute_elements(reference_int32, lower_int32, _check_no_activation),
+        int32=_wrapping_integers(function, UINT32),
+        int64=_wrapping_integers(function, UINT64),
         float32=_activated_float32(function),
     )
 

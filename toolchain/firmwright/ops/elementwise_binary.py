@@ -4,7 +4,8 @@ int8 and int16: maximum and minimum copy raw values, which must have equal quant
 Comparisons requantize both values, shifted left by 8 bits, by their scales.
 squared_difference converts both inputs to twice the larger scale, int8 with 7 more
 bits. prelu requantizes x, or x times alpha if x is negative. All requantizations round
-twice. int32 values are not quantized.
+twice. int32 and int64
+values are not quantized.
 
 Deviations: both profiles have all int16 operators, of which TFLM has only
 squared_difference, and LiteRT only the others. LiteRT compares raw int16 values,
@@ -72,7 +73,9 @@ def _extreme(
         lambda call, a, b: value(a, b),
         _check_same_quantization,
     )
-    return dict.fromkeys(("int8", "uint8", "int16", "int32", "float32"), meaning)
+    return dict.fromkeys(
+        ("int8", "uint8", "int16", "int32", "int64", "float32"), meaning
+    )
 
 
 def _logical(op: tir.BinaryOp, pick: ArrayFunction) -> ElementwiseKernel:
@@ -110,7 +113,8 @@ def _comparison(
         lambda call, a, b: binary_expr(op, *compared(call, a, b)),
         _check_scales_below_one,
     )
-    kernels = {"int8": scaled, "int32": unquantized, "float32": unquantized}
+    kernels = {"int8": scaled}
+    kernels |= dict.fromkeys(("int32", "int64", "float32"), unquantized)
     if op in ("eq", "ne"):
         return kernels | {"int16": scaled, "bool": unquantized}
     return kernels | {"int16": replace(unquantized, check=_check_same_quantization)}

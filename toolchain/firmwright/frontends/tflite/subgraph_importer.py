@@ -14,7 +14,11 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import decompress_constants
 from firmwright.frontends.tflite.branches import branch_function, shared_variables
-from firmwright.frontends.tflite.call_types import check_result_types, describe_call
+from firmwright.frontends.tflite.call_types import (
+    check_has_elements,
+    check_result_types,
+    describe_call,
+)
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
     RawNode,
@@ -206,6 +210,7 @@ class SubgraphImporter:
             return
         call = self._import_call(importer, node)
         if not self._fold_call(call, node.outputs):
+            check_has_elements(self.session, call)
             self.calls.append(call)
 
     def _import_call(self, importer: Importer, node: RawNode) -> Call:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
@@ -54,6 +55,45 @@ def _rank_attrs(context: ImportContext) -> ConstantAttrs:
     return ConstantAttrs(values=(input_rank(context),), shape=())
 
 
+def _constant_array(context: ImportContext, index: int, role: str) -> Array:
+    array = context.constants[index]
+    if array is None:
+        raise NotSupportedError(f"{role} that are not constant")
+    return array
+
+
+def _values(array: Array) -> ConstantAttrs:
+    return ConstantAttrs(values=tuple(array.reshape(-1).tolist()), shape=array.shape)
+
+
+def _where_attrs(context: ImportContext) -> ConstantAttrs:
+    """Return the indices, [count, rank], of the elements that are not 0."""
+    if context.constants[0] is None:
+        raise NotSupportedError("the number of results depends on the data")
+    if context.constants[0].size > _MOST_NUMBERS:
+        raise NotSupportedError(f"{context.constants[0].size:,} elements")
+    return _values(np.argwhere(context.constants[0]))
+
+
+def _sparse_to_dense_attrs(context: ImportContext) -> ConstantAttrs:
+    """Scatter values over a default; indices are [], [count] or [count, rank]."""
+    indices = _constant_array(context, 0, "indices")
+    shape = constant_ints(context, 1, "shapes")
+    values = _constant_array(context, 2, "values")
+    default = _constant_array(context, 3, "default values")
+    if min(shape, default=1) < 0 or math.prod(shape) > _MOST_NUMBERS:
+        raise NotSupportedError(f"the shape {list(shape)}")
+    if default.size != 1 or values.size not in (1, len(np.atleast_1d(indices))):
+        raise NotSupportedError(f"{values.size} values and {default.size} defaults")
+    rank = indices.shape[-1] if indices.ndim == 2 else 1
+    if rank != len(shape) or not ((indices >= 0) & (indices < shape)).all():
+        raise NotSupportedError("indices outside of the result")
+    places = indices.reshape(-1, rank)
+    dense = np.full(shape, default.reshape(-1)[0])
+    dense[tuple(places.T)] = values.reshape(-1)
+    return _values(dense)
+
+
 IMPORTERS: Mapping[str, Importer] = {
     "BROADCAST_ARGS": plain_importer("constant", 2, _broadcast_args_attrs, ()),
     "FILL": plain_importer("fill", 2, _fill_attrs, (1,)),
@@ -62,6 +102,8 @@ IMPORTERS: Mapping[str, Importer] = {
     "SHAPE": plain_importer(
         "constant", 1, lambda context: _vector(input_type(context).shape), ()
     ),
+    "SPARSE_TO_DENSE": plain_importer("constant", 4, _sparse_to_dense_attrs, ()),
+    "WHERE": plain_importer("constant", 1, _where_attrs, ()),
     "ZEROS_LIKE": plain_importer(
         "fill", 1, lambda context: ShapeAttrs(shape=input_type(context).shape), ()
     ),

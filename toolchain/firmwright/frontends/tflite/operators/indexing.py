@@ -18,6 +18,7 @@ from firmwright.frontends.tflite.node_context import (
 )
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.attributes.movement import (
+    ConstantAttrs,
     DynamicGatherAttrs,
     GatherAttrs,
     ReverseSequenceAttrs,
@@ -39,6 +40,9 @@ def _gather(context: ImportContext) -> ImportedCall:
     values = constant_ints(context, 1, "indices")
     if not all(0 <= index < x.shape[axis] for index in values):
         raise NotSupportedError("indices outside of the input")
+    if not values:
+        empty = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        return ImportedCall("constant", ConstantAttrs(values=(), shape=empty), ())
     constant = GatherAttrs(axis=axis, indices=values, shape=indices.shape)
     return ImportedCall("gather", constant, (0,))
 
