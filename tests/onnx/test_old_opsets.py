@@ -237,6 +237,8 @@ def _layers() -> Iterator[OldNode]:
         yield OldNode(op, IMAGE, attrs={**window, "ceil_mode": 1}, opsets=range(10, 13))
     for op in ("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"):
         yield OldNode(op, IMAGE)
+    single = tuple(np.abs(_floats(3, 6, 5)) + k for k in range(4))
+    yield OldNode("BatchNormalization", IMAGE, single, {"spatial": 0}, range(7, 9))
     vectors = tuple(np.abs(_floats(3)) + k for k in range(4))
     yield OldNode("BatchNormalization", IMAGE, vectors)
     yield OldNode("BatchNormalization", IMAGE, vectors, {"spatial": 1}, range(7, 9))
@@ -259,7 +261,7 @@ def _layers() -> Iterator[OldNode]:
             yield OldNode("Upsample", IMAGE, attrs=own, opsets=range(7, 9))
             yield OldNode("Upsample", IMAGE, (factors,), attrs, range(9, 10))
             yield OldNode("Resize", IMAGE, (factors,), attrs, range(10, 11))
-    for scales in ([1, 1, 0.5, 0.6], [1, 1, 1, 0.7]):
+    for scales in ([1, 1, 0.5, 0.6], [1, 1, 1, 0.7], [1, 1, 0.5, 2]):
         for mode in ("nearest", "linear"):
             factors = np.array(scales, np.float32)
             yield OldNode("Resize", IMAGE, (factors,), {"mode": mode}, range(10, 11))
@@ -268,18 +270,23 @@ def _layers() -> Iterator[OldNode]:
         yield OldNode("Resize", IMAGE, factors, {"mode": mode}, range(11, 13))
 
 
+def _scan_body() -> Any:
+    row = [helper.make_tensor_value_info("row", TensorProto.FLOAT, [3])]
+    same = [helper.make_tensor_value_info("same", TensorProto.FLOAT, [3])]
+    return helper.make_graph(
+        [helper.make_node("Identity", ["row"], ["same"])], "body", row, same
+    )
+
+
 NODES = [*_unary(), *_binary(), *_reductions(), *_movement(), *_layers()]
+SCAN = OldNode(
+    "Scan",
+    (1, 2, 3),
+    attrs={"body": _scan_body(), "num_scan_inputs": 1},
+    opsets=range(8, 9),
+)
 REFUSED = [
-    OldNode(
-        "BatchNormalization",
-        IMAGE,
-        tuple(np.abs(_floats(3, 6, 5)) + k for k in range(4)),
-        {"spatial": 0},
-        range(7, 9),
-    ),
-    OldNode(
-        "Resize", IMAGE, (np.array([1, 1, 0.5, 2], np.float32),), opsets=range(10, 11)
-    ),
+    SCAN,
     OldNode("Add", constants=(_floats(2, 3, 4),), opsets=range(1, 7)),
 ]
 
@@ -362,3 +369,34 @@ def test_an_input_of_the_oldest_format_may_be_fixed() -> None:
     got = results(imported(old.SerializeToString(), given), {"x": x})
     for want, have in zip(_expected(data, x), got.values(), strict=True):
         np.testing.assert_array_equal(have, want)
+
+
+def test_old_nodes_beside_operators_of_onnx_ml_equal_onnx_runtime() -> None:
+    net = Net(opset=9)
+    x = net.input("x", (3, 4))
+    total = net.node("ReduceSum", x, axes=[1], keepdims=1)
+    shares = net.node("Softmax", net.node("Div", x, total))
+    scaled = net.node("Scaler", shares, domain="ai.onnx.ml", offset=[0.1], scale=[2.0])
+    data, sample = net.model(net.node("Squeeze", scaled)), _floats(3, 4)
+    (got,) = results(imported(data), {"x": sample}).values()
+    np.testing.assert_allclose(got, *_expected(data, sample), rtol=1e-5, atol=1e-6)
+
+
+def test_the_body_of_a_function_has_its_own_opset() -> None:
+    body = helper.make_function(
+        "model",
+        "Shares",
+        ["a"],
+        ["b"],
+        [helper.make_node("Softmax", ["a"], ["b"])],
+        [helper.make_opsetid("", 11)],
+    )
+    net = Net(opset=17)
+    y = net.node("Shares", net.input("x", CUBE), domain="model")
+    model = onnx.ModelProto.FromString(net.model(y))
+    model.functions.append(body)
+    (got,) = results(
+        imported(model.SerializeToString()), {"x": _floats(*CUBE)}
+    ).values()
+    want, *_ = _expected(*_model(OldNode("Softmax"), 11))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

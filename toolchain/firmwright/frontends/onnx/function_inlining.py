@@ -8,46 +8,12 @@ from firmwright.base import resource_limits
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
-from firmwright.frontends.onnx.opset_conversion import OPSET_MIN
+from firmwright.frontends.onnx.older_operators import (
+    OPSET_MIN,
+    GraphFacts,
+    rewritten_nodes,
+)
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
-
-_WIDENED_FROM = 11
-"""Since this opset, operators not in _REDEFINED have only gained element types."""
-_REDEFINED = (
-    "Hardmax",
-    "LogSoftmax",
-    "ReduceSum",
-    "Softmax",
-    "Split",
-    "Squeeze",
-    "Unsqueeze",
-)
-_SAME_SINCE = 9
-_WIDENED_OPERATORS = frozenset(
-    {
-        "Abs",
-        "Add",
-        "Cast",
-        "Concat",
-        "Div",
-        "Exp",
-        "Flatten",
-        "Gemm",
-        "Identity",
-        "Log",
-        "MatMul",
-        "Mul",
-        "Neg",
-        "Relu",
-        "Reshape",
-        "Sigmoid",
-        "Sqrt",
-        "Sub",
-        "Tanh",
-        "Transpose",
-    }
-)
-"""Operators that have only gained element types since opset _SAME_SINCE."""
 
 
 @dataclass(slots=True)
@@ -110,21 +76,6 @@ def function_definition(
     )
     function.ParseFromString(text)
     return function
-
-
-def has_changed_semantics(node: Message, opset: int) -> bool:
-    """Return whether the model's opset defines the operator in an unsupported way."""
-    if opset >= OPSET_MIN or node.domain not in ("", "ai.onnx"):
-        return False
-    if opset >= _WIDENED_FROM:
-        return node.op_type in _REDEFINED
-    if opset >= _SAME_SINCE and node.op_type in _WIDENED_OPERATORS:
-        return False
-    own, ours = _schema(node, opset), _schema(node, OPSET_MIN)
-    # A removed operator keeps its last definition.
-    if own is None or ours is None or ours.deprecated:
-        return False
-    return bool(own.since_version != ours.since_version)
 
 
 def check_element_types(
@@ -192,7 +143,10 @@ def _type(tensor: OnnxValue | None) -> bytes:
 def inline_function(
     node: Message, function: Message, opset: int
 ) -> tuple[int, list[Message]]:
-    """Return the function's opset and its nodes with `node`'s names and attributes."""
+    """Return the function's nodes with `node`'s names and attributes, and their opset.
+
+    Nodes of an older opset are rewritten as those of OPSET_MIN.
+    """
     stem = next(iter(node.output), "") or node.op_type
     names = dict(zip(function.input, node.input, strict=False))
     # An output that the caller omits has a local name.
@@ -203,7 +157,10 @@ def inline_function(
     attributes = {item.name: item for item in sources}
     instance = _Instance(stem, names, attributes, set(function.input))
     body = [instance.node(inner) for inner in function.node]
-    return int(versions.get("", opset)), body
+    version = int(versions.get("", opset))
+    if version >= OPSET_MIN:
+        return version, body
+    return OPSET_MIN, list(rewritten_nodes(body, version, GraphFacts()))
 
 
 def _defaults(node: Message, opset: int) -> list[Message]:

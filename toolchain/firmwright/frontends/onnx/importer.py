@@ -298,10 +298,6 @@ class _OnnxImporter:
             local = self.model.functions
             if not function_inlining.has_function_definition(node, opset, local):
                 raise NotSupportedError(unsupported_reason(node.op_type))
-        if function_inlining.has_changed_semantics(node, opset):
-            raise NotSupportedError(
-                f"as it was in opset {opset}; convert the model to a newer one"
-            )
         if blocked:
             return None
         self.emitter.span = span

@@ -11,7 +11,8 @@ import numpy as np
 from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
-from firmwright.frontends.onnx.opset_conversion import OPSET_MIN, with_current_opset
+from firmwright.frontends.onnx.older_operators import OPSET_MIN
+from firmwright.frontends.onnx.opset_conversion import with_current_opset
 from firmwright.frontends.onnx.protobuf import (
     Message,
     SyntheticNode,

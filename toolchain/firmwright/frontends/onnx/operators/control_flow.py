@@ -118,8 +118,6 @@ def _stack(c: NodeContext, items: Sequence[OnnxValue], axis: int = 0) -> OnnxVal
 def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     body = c.attr("body")
     scanned = int(c.attr("num_scan_inputs"))
-    if c.opset < 9:
-        raise NotSupportedError("a scan of an opset before 9")
     inputs = c.all_inputs()
     state = inputs[: len(inputs) - scanned]
     sources = inputs[len(inputs) - scanned :]

@@ -1,0 +1,312 @@
+"""Standard operators as opsets 7 to 12 define them, rewritten as opset 13 does.
+
+`REWRITES` is the table: an operator that an opset redefined, that opset, and the rule
+for nodes of older opsets. Operators without a rule have only gained element types,
+attributes whose defaults are the older meaning, or negative axes since opset 7;
+tests/onnx/test_old_opsets.py holds the schemas of the package onnx against it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.onnx.protobuf import (
+    Message,
+    attribute_value,
+    dtype_name,
+    onnx_package,
+)
+
+OPSET_MIN = 13
+"""The opset of all rewritten nodes, and the oldest that importers know."""
+Sizes: TypeAlias = tuple[int | None, ...]
+"""The shape of a tensor; None for an axis of unknown size."""
+
+
+@dataclass
+class GraphFacts:
+    """What is known of a model's values: types, and constants.
+
+    Without a model, as in the body of a function, nothing is known.
+    """
+
+    model: Message | None = None
+
+    @cached_property
+    def _types(self) -> Mapping[str, Message]:
+        if self.model is None:
+            return {}
+        shapes = onnx_package().shape_inference
+        try:
+            model = shapes.infer_shapes(self.model)
+        except (RuntimeError, ValueError, shapes.InferenceError):
+            model = self.model
+        types: dict[str, Message] = {}
+        for graph in _graphs(model.graph):
+            for info in (*graph.value_info, *graph.input, *graph.output):
+                types[info.name] = info.type.tensor_type
+            for tensor in graph.initializer:
+                info = onnx_package().helper.make_tensor_type_proto(
+                    tensor.data_type, tensor.dims
+                )
+                types[tensor.name] = info.tensor_type
+        return types
+
+    @cached_property
+    def _constants(self) -> Mapping[str, Message]:
+        tensors: dict[str, Message] = {}
+        for graph in () if self.model is None else _graphs(self.model.graph):
+            tensors.update((item.name, item) for item in graph.initializer)
+            for node in graph.node:
+                for item in node.attribute:
+                    if node.op_type == "Constant" and item.name == "value":
+                        tensors[node.output[0]] = item.t
+        return tensors
+
+    def shape(self, name: str) -> Sizes | None:
+        kind = self._types.get(name)
+        if kind is None or not kind.HasField("shape"):
+            return None
+        dims = kind.shape.dim
+        return tuple(n.dim_value if n.HasField("dim_value") else None for n in dims)
+
+    def dtype(self, name: str) -> str:
+        """Return the element type; float32, which most are, if it is unknown."""
+        kind = self._types.get(name)
+        return dtype_name(kind.elem_type) if kind and kind.elem_type else "float32"
+
+    def constant(self, name: str) -> Array | None:
+        tensor = self._constants.get(name)
+        return None if tensor is None else onnx_package().numpy_helper.to_array(tensor)
+
+
+@dataclass(slots=True)
+class _Rewriting:
+    """A node of an older opset, and the nodes that replace it."""
+
+    node: Message
+    attrs: dict[str, Any]
+    facts: GraphFacts
+    nodes: list[Message] = field(default_factory=list)
+
+    @property
+    def x(self) -> str:
+        return str(self.node.input[0])
+
+    @property
+    def y(self) -> str:
+        return str(self.node.output[0])
+
+    def constant(self, part: str, values: Any, dtype: str = "int64") -> str:
+        """Emit a constant that is called after the result."""
+        name, helpers = f"{self.y}/{part}", onnx_package().numpy_helper
+        tensor = helpers.from_array(np.array(values, dtype), name)
+        return self.emit("Constant", (), name, value=tensor)
+
+    def emit(self, op: str, inputs: Iterable[str], result: str, **attrs: Any) -> str:
+        make_node = onnx_package().helper.make_node
+        self.nodes.append(make_node(op, list(inputs), [result], **attrs))
+        return result
+
+    def replace(self, inputs: Iterable[str], op: str = "") -> None:
+        """Emit the node itself with other inputs and with `attrs`."""
+        outputs, helper = list(self.node.output), onnx_package().helper
+        node = helper.make_node(
+            op or self.node.op_type,
+            list(inputs),
+            outputs,
+            name=self.node.name,
+            **self.attrs,
+        )
+        self.nodes.append(node)
+
+
+Rule: TypeAlias = Callable[[_Rewriting], None]
+
+
+def _integers_as_inputs(*names: str) -> Rule:
+    """Return the rule of attributes that became the inputs from 1 on."""
+
+    def rule(r: _Rewriting) -> None:
+        inputs = list(r.node.input)
+        for name in names:
+            values = r.attrs.pop(name, None)
+            if values is None:
+                inputs.append("")
+            else:
+                inputs.append(r.constant(name, np.atleast_1d(values)))
+        while not inputs[-1]:
+            inputs.pop()
+        r.replace(inputs)
+
+    return rule
+
+
+def _clip(r: _Rewriting) -> None:
+    limits = ["", ""]
+    for place, name in enumerate(("min", "max")):
+        if name in r.attrs:
+            limits[place] = r.constant(name, r.attrs.pop(name), r.facts.dtype(r.x))
+    r.replace([r.x, *limits])
+
+
+def _pad(r: _Rewriting) -> None:
+    pads = r.constant("pads", r.attrs.pop("pads"))
+    value = r.constant("value", r.attrs.pop("value", 0.0), r.facts.dtype(r.x))
+    r.replace([r.x, pads, value])
+
+
+def _dropout(r: _Rewriting) -> None:
+    r.attrs.pop("ratio", None)  # of no effect outside of training
+    r.replace(r.node.input)
+
+
+def _batch_normalization(r: _Rewriting) -> None:
+    """Normalize by statistics of channels or, if not `spatial`, of single elements."""
+    if r.attrs.pop("spatial", 1):
+        r.replace(r.node.input)
+        return
+    x, scale, bias, middle, variance = r.node.input
+    epsilon = r.constant("epsilon", r.attrs.get("epsilon", 1e-5), r.facts.dtype(x))
+    stable = r.emit("Add", [variance, epsilon], f"{r.y}/stable")
+    deviation = r.emit("Sqrt", [stable], f"{r.y}/deviation")
+    factor = r.emit("Div", [scale, deviation], f"{r.y}/factor")
+    centered = r.emit("Sub", [x, middle], f"{r.y}/centered")
+    scaled = r.emit("Mul", [centered, factor], f"{r.y}/scaled")
+    r.emit("Add", [scaled, bias], r.y)
+
+
+def _of_blocks(r: _Rewriting) -> None:
+    """Compute a Softmax, LogSoftmax or Hardmax of all axes from `axis` on."""
+    op, axis = r.node.op_type, r.attrs.get("axis", 1)
+    shape = r.facts.shape(r.x)
+    if shape:
+        rank = len(shape)
+        wide = [k for k in range(axis % rank, rank) if shape[k] != 1]
+        if len(wide) <= 1:
+            r.emit(op, [r.x], r.y, axis=wide[0] if wide else rank - 1)
+            return
+    sizes = r.emit("Shape", [r.x], f"{r.y}/shape")
+    matrix = r.emit("Flatten", [r.x], f"{r.y}/matrix", axis=axis)
+    rows = r.emit(op, [matrix], f"{r.y}/rows", axis=1)
+    r.emit("Reshape", [rows, sizes], r.y)
+
+
+def _resize(r: _Rewriting) -> None:
+    """Resize with output i at i / scale.
+
+    Nearest neighbor is the element before, but along axes that shrink ONNX Runtime
+    takes the one after, so that these have a node of their own.
+    """
+    mode = r.attrs.get("mode", "nearest")
+    scales = r.attrs.get("scales")
+    if scales is None:
+        scales = r.facts.constant(r.node.input[1])
+    if scales is None and mode == "nearest" and r.node.op_type == "Resize":
+        raise NotSupportedError("a resize of opset 10 whose scales are not constant")
+    if scales is None:
+        _emit_resize(r, r.x, r.node.input[1], r.y, mode, "floor")
+        return
+    factors = np.asarray(scales, np.float32)
+    x, growing, shrinking = r.x, np.maximum(factors, 1), np.minimum(factors, 1)
+    if mode != "nearest" or not (factors < 1).any():
+        constant = r.constant("scales", factors, "float32")
+        _emit_resize(r, x, constant, r.y, mode, "floor")
+        return
+    if (factors > 1).any():
+        constant = r.constant("growing", growing, "float32")
+        x = _emit_resize(r, x, constant, f"{r.y}/grown", mode, "floor")
+    constant = r.constant("shrinking", shrinking, "float32")
+    _emit_resize(r, x, constant, r.y, mode, "ceil")
+
+
+def _emit_resize(
+    r: _Rewriting, x: str, scales: str, result: str, mode: str, nearest: str
+) -> str:
+    return r.emit(
+        "Resize",
+        [x, "", scales],
+        result,
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode=nearest,
+    )
+
+
+def _scan(r: _Rewriting) -> None:
+    raise NotSupportedError("a scan of opset 8, which has an axis of samples")
+
+
+def _scatter(r: _Rewriting) -> None:
+    r.replace(r.node.input, op="ScatterElements")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The opset that redefined an operator, and the rule for older nodes."""
+
+    since: int
+    rule: Rule
+
+
+REWRITES: Mapping[str, Rewrite] = {
+    "BatchNormalization": Rewrite(9, _batch_normalization),
+    "Clip": Rewrite(11, _clip),
+    "Dropout": Rewrite(12, _dropout),
+    "Hardmax": Rewrite(13, _of_blocks),
+    "LogSoftmax": Rewrite(13, _of_blocks),
+    "Pad": Rewrite(11, _pad),
+    "ReduceSum": Rewrite(13, _integers_as_inputs("axes")),
+    "Resize": Rewrite(11, _resize),
+    "Scan": Rewrite(9, _scan),
+    "Scatter": Rewrite(11, _scatter),
+    "Slice": Rewrite(10, _integers_as_inputs("starts", "ends", "axes")),
+    "Softmax": Rewrite(13, _of_blocks),
+    "Split": Rewrite(13, _integers_as_inputs("split")),
+    "Squeeze": Rewrite(13, _integers_as_inputs("axes")),
+    "TopK": Rewrite(10, _integers_as_inputs("k")),
+    "Unsqueeze": Rewrite(13, _integers_as_inputs("axes")),
+    "Upsample": Rewrite(10, _resize),
+}
+
+
+def rewritten_nodes(
+    nodes: Iterable[Message], opset: int, facts: GraphFacts
+) -> Iterator[Message]:
+    """Yield the nodes of an older opset as those of OPSET_MIN, with their bodies.
+
+    Raise NotSupportedError for a node without an equivalent.
+    """
+    for node in nodes:
+        for item in node.attribute:
+            for graph in _bodies(item):
+                inner = list(rewritten_nodes(graph.node, opset, facts))
+                del graph.node[:]
+                graph.node.extend(inner)
+        rewrite = REWRITES.get(node.op_type)
+        is_standard = node.domain in ("", "ai.onnx")
+        if rewrite is None or opset >= rewrite.since or not is_standard:
+            yield node
+            continue
+        attrs = {item.name: attribute_value(item) for item in node.attribute}
+        rewriting = _Rewriting(node, attrs, facts)
+        rewrite.rule(rewriting)
+        yield from rewriting.nodes
+
+
+def _graphs(graph: Message) -> Iterator[Message]:
+    """Yield a graph and the bodies of its nodes."""
+    yield graph
+    for node in graph.node:
+        for item in node.attribute:
+            for body in _bodies(item):
+                yield from _graphs(body)
+
+
+def _bodies(item: Message) -> list[Message]:
+    return [item.g, *item.graphs] if item.HasField("g") else list(item.graphs)
