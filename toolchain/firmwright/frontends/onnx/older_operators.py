@@ -201,41 +201,54 @@ def _resize(r: _Rewriting) -> None:
     """Resize with output i at i / scale.
 
     Nearest neighbor is the element before, but along axes that shrink ONNX Runtime
-    takes the one after, so that these have a node of their own.
+    takes the one after.
     """
     mode = r.attrs.get("mode", "nearest")
     scales = r.attrs.get("scales")
     if scales is None:
         scales = r.facts.constant(r.node.input[1])
-    if scales is None and mode == "nearest" and r.node.op_type == "Resize":
-        raise NotSupportedError("a resize of opset 10 whose scales are not constant")
     if scales is None:
-        _emit_resize(r, r.x, r.node.input[1], r.y, mode, "floor")
+        if mode == "nearest" and r.node.op_type == "Resize":
+            what = "a resize of opset 10 whose scales are not constant"
+            raise NotSupportedError(what)
+        _emit_resize(r, r.node.input[1], mode, "floor")
         return
     factors = np.asarray(scales, np.float32)
-    x, growing, shrinking = r.x, np.maximum(factors, 1), np.minimum(factors, 1)
-    if mode != "nearest" or not (factors < 1).any():
-        constant = r.constant("scales", factors, "float32")
-        _emit_resize(r, x, constant, r.y, mode, "floor")
+    is_nearest, shrinks = mode == "nearest", bool((factors < 1).any())
+    if is_nearest and shrinks and (factors > 1).any():
+        _gather_nearest(r, factors)
         return
-    if (factors > 1).any():
-        constant = r.constant("growing", growing, "float32")
-        x = _emit_resize(r, x, constant, f"{r.y}/grown", mode, "floor")
-    constant = r.constant("shrinking", shrinking, "float32")
-    _emit_resize(r, x, constant, r.y, mode, "ceil")
+    constant = r.constant("scales", factors, "float32")
+    _emit_resize(r, constant, mode, "ceil" if is_nearest and shrinks else "floor")
 
 
-def _emit_resize(
-    r: _Rewriting, x: str, scales: str, result: str, mode: str, nearest: str
-) -> str:
-    return r.emit(
+def _emit_resize(r: _Rewriting, scales: str, mode: str, nearest: str) -> None:
+    r.emit(
         "Resize",
-        [x, "", scales],
-        result,
+        [r.x, "", scales],
+        r.y,
         mode=mode,
         coordinate_transformation_mode="asymmetric",
         nearest_mode=nearest,
     )
+
+
+def _gather_nearest(r: _Rewriting, factors: Array) -> None:
+    """Take the nearest elements of axes that grow and of axes that shrink."""
+    shape, x = r.facts.shape(r.x), r.x
+    if not shape or None in shape:
+        raise NotSupportedError(
+            "a resize of opset 10 that shrinks one axis and enlarges another, of an "
+            "unknown shape"
+        )
+    resized = [axis for axis, factor in enumerate(factors) if factor != 1]
+    for axis in resized:
+        size, factor = np.float32(shape[axis] or 0), factors[axis]
+        places = np.arange(int(size * factor), dtype=np.float32) / factor
+        nearest = np.ceil(places) if factor < 1 else np.floor(places)
+        indices = r.constant(f"places{axis}", np.minimum(nearest, size - 1))
+        result = r.y if axis == resized[-1] else f"{r.y}/axis{axis}"
+        x = r.emit("Gather", [x, indices], result, axis=axis)
 
 
 def _scan(r: _Rewriting) -> None:
