@@ -7,7 +7,7 @@ for other graphs, and the TIR interpreter for lowered modules.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from firmwright.flows.model.model import Model
 from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
-from firmwright.frontends.tflite import names_in_file, read_tflite
+from firmwright.frontends.tflite import has_tensor_lists, names_in_file, read_tflite
 from firmwright.ir import tir
 from firmwright.ir.graph.evaluate import (
     evaluate_graph,
@@ -41,6 +41,11 @@ from firmwright.schedules.registry import INTRINSICS
 log = logging.getLogger(__name__)
 NUMPY_REFERENCE = "firmwright numpy references"
 INTERPRETER_REFERENCE = "firmwright TIR interpreter"
+_TFLITE_RUNTIMES = ("litert", "tflm", "litert-optimized", "litert-xnnpack")
+_TENSOR_LISTS_NOTE = (
+    "LiteRT and TFLM do not run a model with TensorFlow's tensor lists, so that the "
+    "reference is the operators' definitions, computed by numpy."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +109,16 @@ def run_oracle_reference(
 ) -> ReferenceOutputs:
     """Return the outputs of the model file by its runtime, and of its layers by name.
 
-    Layers that share a name are omitted.
+    Layers that share a name are omitted. A model with tensor lists, which its runtime
+    does not have, is computed by numpy.
     """
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
+    graph = compiled.module if isinstance(compiled, Model) else compiled.imported
+    if _has_tensor_lists(compiled.source, runtime):
+        return replace(run_numpy_reference(graph, samples), note=_TENSOR_LISTS_NOTE)
     log.info("running %s", RUNTIME_TITLES[runtime])
     subgraph = compiled.module.origin.subgraph
-    graph = compiled.module if isinstance(compiled, Model) else compiled.imported
     integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
     names = _names_in_file(compiled.source, subgraph, runtime)
     result = run_reference(
@@ -140,11 +148,15 @@ def run_oracle_reference(
     )
 
 
+def _has_tensor_lists(source: bytes, runtime: RuntimeName) -> bool:
+    return runtime in _TFLITE_RUNTIMES and has_tensor_lists(read_tflite(source, ""))
+
+
 def _names_in_file(
     source: bytes, subgraph: int, runtime: RuntimeName
 ) -> dict[str, str]:
     """Return the names in a .tflite file of tensors that its signature names."""
-    if runtime not in ("litert", "tflm"):
+    if runtime not in _TFLITE_RUNTIMES:
         return {}
     return names_in_file(read_tflite(source, ""), subgraph)
 

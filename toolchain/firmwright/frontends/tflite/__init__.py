@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from firmwright.frontends.tflite.signature_names import (
         names_in_file as names_in_file,
     )
+    from firmwright.frontends.tflite.tensor_lists import (
+        has_tensor_lists as has_tensor_lists,
+    )
 
 __getattr__ = export_on_use(
     __name__,
@@ -27,5 +30,6 @@ __getattr__ = export_on_use(
         "preprocess": ["preprocess_tflite"],
         "reader": ["read_tflite"],
         "signature_names": ["names_in_file"],
+        "tensor_lists": ["has_tensor_lists"],
     },
 )

@@ -18,6 +18,7 @@ from firmwright.frontends.tflite.rewrites import function_rewrites
 from firmwright.frontends.tflite.signature_names import name_by_signatures
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.subgraph_importer import SubgraphImporter
+from firmwright.frontends.tflite.tensor_lists import lower_tensor_lists
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.module import IRModule
@@ -38,7 +39,7 @@ def import_model(
     `is_claimed` selects operators imported as `custom`, `data` is the file. Raises
     UnsupportedError with every unsupported item, UsageError for an unknown signature.
     """
-    raw = name_by_signatures(raw)
+    raw = lower_tensor_lists(name_by_signatures(raw))
     graphs: list[RawSubgraph] = []
     for graph in raw.subgraphs:
         graph = split_grouped_convolutions(make_signed(widen_constants(graph)))

@@ -1,0 +1,246 @@
+"""TensorFlow's tensor lists, as in a converted Keras loop over time, become tensors.
+
+A list of n elements of one shape is a tensor [n, *shape], which loops and branches pass
+on. The converter writes the operators of lists as those of TensorFlow itself (Flex):
+
+    TensorListReserve(shape, n)        zeros [n, *shape]
+    TensorListFromTensor(x, shape)     x
+    TensorListGetItem(list, i, shape)  list[i]
+    TensorListSetItem(list, i, item)   list, with `item` at i
+    TensorListStack(list, shape)       list
+
+Semantics: TensorFlow's list kernels, whose elements are zeros until they are set.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from firmwright.base.dtypes import Array, find_dtype
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
+from firmwright.ir.core import Attr
+
+Shape = tuple[int, ...]
+ListKey = tuple[int, int]
+"""Indices of the subgraph and of the tensor that is a list."""
+_LIST = "variant"
+_FLEX = "custom:FlexTensorList"
+_OPERANDS = {"Reserve": 2, "FromTensor": 2, "GetItem": 3, "SetItem": 3, "Stack": 2}
+
+
+def lower_tensor_lists(model: RawModel) -> RawModel:
+    """Return the model without lists; unchanged if one of them cannot be a tensor."""
+    if not has_tensor_lists(model):
+        return model
+    if not all(map(_is_known, _nodes(model))):
+        return model
+    tensors = _ListTypes(model).tensors()
+    if tensors is None:
+        return model
+    graphs: list[RawSubgraph] = []
+    for index, graph in enumerate(model.subgraphs):
+        graphs.append(_GraphLowering(index, graph, tensors).lower())
+    return replace(model, subgraphs=tuple(graphs))
+
+
+def has_tensor_lists(model: RawModel) -> bool:
+    return any(map(_list_operator, _nodes(model)))
+
+
+def _nodes(model: RawModel) -> Iterator[RawNode]:
+    for graph in model.subgraphs:
+        yield from graph.nodes
+
+
+def _is_known(node: RawNode) -> bool:
+    operator = _list_operator(node)
+    if not operator or operator not in _OPERANDS:
+        return not operator
+    places = (*node.inputs, *node.outputs)
+    return len(places) == _OPERANDS[operator] + 1 and NO_TENSOR not in places
+
+
+def _list_operator(node: RawNode) -> str:
+    """Return `SetItem` of custom:FlexTensorListSetItem, "" of other operators."""
+    return node.op.removeprefix(_FLEX) if node.op.startswith(_FLEX) else ""
+
+
+@dataclass(slots=True)
+class _ListTypes:
+    """Finds the type of each list by what is put in or taken out, in all subgraphs.
+
+    `parents` joins the tensors that are one list, such as the operand of a loop, the
+    parameters of its subgraphs and its result; `examples` are tensors of the type of
+    such a list, as (length, element).
+    """
+
+    model: RawModel
+    parents: dict[ListKey, ListKey] = field(default_factory=dict)
+    examples: dict[ListKey, list[RawTensor]] = field(default_factory=dict)
+
+    def tensors(self) -> dict[ListKey, RawTensor] | None:
+        """Return the tensor that each list becomes; None if types are unknown."""
+        for index, graph in enumerate(self.model.subgraphs):
+            for node in graph.nodes:
+                self._join_subgraphs(index, node)
+                if _list_operator(node) == "SetItem":
+                    self._join((index, node.inputs[0]), (index, node.outputs[0]))
+        for index, graph in enumerate(self.model.subgraphs):
+            for node in graph.nodes:
+                self._note_example(index, node)
+        lists: dict[ListKey, RawTensor] = {}
+        for index, graph in enumerate(self.model.subgraphs):
+            for tensor in graph.tensors:
+                if tensor.dtype == _LIST:
+                    kind = self._type((index, tensor.index), tensor)
+                    if kind is None:
+                        return None
+                    lists[index, tensor.index] = kind
+        return lists
+
+    def _join_subgraphs(self, index: int, node: RawNode) -> None:
+        graphs = self.model.subgraphs
+        operands = node.inputs[1:] if node.op == "IF" else node.inputs
+        runs: list[int] = []
+        for name in ("then", "else", "cond", "body"):
+            if f"{name}_subgraph_index" in node.options:
+                runs.append(int(str(node.options[f"{name}_subgraph_index"])))
+        for run in runs:
+            self._join_all(index, operands, run, graphs[run].inputs)
+        for run in runs[1:] if node.op == "WHILE" else runs:
+            self._join_all(index, node.outputs, run, graphs[run].outputs)
+        if node.op == "WHILE":
+            self._join_all(index, operands, index, node.outputs)
+
+    def _join_all(
+        self, first: int, these: Sequence[int], second: int, those: Sequence[int]
+    ) -> None:
+        for this, that in zip(these, those, strict=False):
+            self._join((first, this), (second, that))
+
+    def _join(self, first: ListKey, second: ListKey) -> None:
+        self.parents[self._root(first)] = self._root(second)
+
+    def _root(self, key: ListKey) -> ListKey:
+        while (parent := self.parents.get(key, key)) != key:
+            key = parent
+        return key
+
+    def _note_example(self, index: int, node: RawNode) -> None:
+        tensors = self.model.subgraphs[index].tensors
+        match _list_operator(node):
+            case "SetItem":
+                item = tensors[node.inputs[2]]
+                place, kind = node.inputs[0], replace(item, shape=(1, *item.shape))
+            case "GetItem":
+                item = tensors[node.outputs[0]]
+                place, kind = node.inputs[0], replace(item, shape=(1, *item.shape))
+            case "Stack":
+                place, kind = node.inputs[0], tensors[node.outputs[0]]
+            case "FromTensor":
+                place, kind = node.outputs[0], tensors[node.inputs[0]]
+            case _:
+                return
+        self.examples.setdefault(self._root((index, place)), []).append(kind)
+
+    def _type(self, key: ListKey, tensor: RawTensor) -> RawTensor | None:
+        examples = self.examples.get(self._root(key), [])
+        kinds = {(item.dtype, len(item.shape)) for item in examples}
+        if len(kinds) != 1 or find_dtype(examples[0].dtype) is None:
+            return None
+        shapes = np.array([item.shape for item in examples])
+        shape = tuple(map(int, shapes.max(axis=0)))
+        return replace(tensor, dtype=examples[0].dtype, shape=shape)
+
+
+@dataclass(slots=True)
+class _GraphLowering:
+    """Replaces the operators of lists in subgraph `index` by those of tensors.
+
+    `lists` are the tensors that lists become, `same` maps a list to the tensor that it
+    was made from, and the tensor of a whole list to the list.
+    """
+
+    index: int
+    graph: RawSubgraph
+    lists: dict[ListKey, RawTensor]
+    tensors: list[RawTensor] = field(default_factory=list)
+    nodes: list[RawNode] = field(default_factory=list)
+    same: dict[int, int] = field(default_factory=dict)
+
+    def lower(self) -> RawSubgraph:
+        for tensor in self.graph.tensors:
+            key = self.index, tensor.index
+            self.tensors.append(self.lists.get(key, tensor))
+        for node in self.graph.nodes:
+            places = tuple(self.same.get(index, index) for index in node.inputs)
+            self._lower_node(replace(node, inputs=places))
+        outputs = [self.same.get(index, index) for index in self.graph.outputs]
+        return replace(
+            self.graph,
+            tensors=tuple(self.tensors),
+            nodes=tuple(self.nodes),
+            outputs=tuple(outputs),
+        )
+
+    def _lower_node(self, node: RawNode) -> None:
+        match _list_operator(node):
+            case "Reserve":
+                self._reserve(node)
+            case "FromTensor" | "Stack":
+                self.same[node.outputs[0]] = node.inputs[0]
+            case "GetItem":
+                operands = node.inputs[:2]
+                self._emit(node, "GATHER", operands, axis=0, batch_dims=0)
+            case "SetItem":
+                self._set_item(node)
+            case _:
+                self.nodes.append(node)
+
+    def _reserve(self, node: RawNode) -> None:
+        kind = self.tensors[node.outputs[0]]
+        dtype = find_dtype(kind.dtype)
+        assert dtype is not None, "ensured by _ListTypes"
+        sizes = [self._constant(np.int32(size)) for size in kind.shape[1:]]
+        dims = self._pack(node, [node.inputs[1], *sizes])
+        zero = self._constant(np.zeros((), dtype.np), kind.dtype)
+        self._emit(node, "FILL", (dims, zero))
+
+    def _set_item(self, node: RawNode) -> None:
+        items, place, item = node.inputs
+        kind = self.tensors[item]
+        row = self._tensor(kind.dtype, (1, *kind.shape))
+        axis = self._constant(np.int32(0))
+        self._emit(replace(node, outputs=(row,)), "EXPAND_DIMS", (item, axis))
+        rank = len(self.tensors[items].shape)
+        start = self._pack(node, [place, *[axis] * (rank - 1)])
+        self._emit(node, "DYNAMIC_UPDATE_SLICE", (items, row, start))
+
+    def _pack(self, node: RawNode, numbers: Sequence[int]) -> int:
+        packed = self._tensor("int32", (len(numbers),))
+        source = replace(node, outputs=(packed,))
+        self._emit(source, "PACK", tuple(numbers), values_count=len(numbers), axis=0)
+        return packed
+
+    def _emit(
+        self, node: RawNode, op: str, inputs: tuple[int, ...], **options: Attr
+    ) -> None:
+        """Append an operator with the results and the place of `node`."""
+        plain = replace(node, op=op, inputs=inputs, options=options, custom_options=b"")
+        self.nodes.append(plain)
+
+    def _constant(self, value: Array | np.int32, dtype: str = "int32") -> int:
+        return self._tensor(dtype, (), value.tobytes())
+
+    def _tensor(self, dtype: str, shape: Shape, data: bytes | None = None) -> int:
+        index = len(self.tensors)
+        name = f"{self.graph.name or 'graph'}/list_{index}"
+        self.tensors.append(RawTensor(index, name, shape, dtype, buffer=data))
+        return index
