@@ -68,6 +68,12 @@ def _features() -> Iterator[NodeTest]:
         imputed_value_floats=values,
         replaced_value_float=float("nan"),
     )
+    joined = np.concatenate([FLOATS[:2], WHOLE[:, :2]], axis=1).astype(np.float32)
+    sizes = {"inputdimensions": [FEATURES, 2]}
+    inputs = [FLOATS[:2], WHOLE]
+    yield _case(
+        "vectorizer", "FeatureVectorizer", inputs, ML, expected=[joined], **sizes
+    )
     labels = {
         "keys_int64s": [3, -9, 4],
         "values_floats": [0.5, 1.5, 7.0],

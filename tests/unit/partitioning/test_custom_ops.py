@@ -168,17 +168,17 @@ SAMPLED = '''
 from firmwright.ops.custom import CustomOp
 
 WARP = """
-void warp(const float *x, const float *grid, float *y)
+void warp(const float *x, const float *regions, float *y)
 {
     for (int i = 0; i < 4; ++i) {
-        y[i] = x[3 - i] + 0.0f * grid[2 * i];
+        y[i] = x[3 - i] + 0.0f * regions[i];
     }
 }
 """
 
 CUSTOM_OPS = [
     CustomOp(
-        name="GridSample",
+        name="MaxRoiPool",
         function="warp",
         sources={"warp.c": WARP},
         reference=lambda call, arrays: (arrays[0][:, :, ::-1, ::-1],),
@@ -193,7 +193,8 @@ def test_an_operator_of_onnx_itself_can_be_a_custom_one(
 ):
     net = Net()
     x = net.input("x", (1, 1, 2, 2))
-    y = net.node("GridSample", x, net.input("grid", (1, 2, 2, 2)))
+    regions = net.input("regions", (1, 5))
+    y = net.node("MaxRoiPool", x, regions, pooled_shape=[2, 2])
     net.nodes[-1].name = "warp"
     (tmp_path / "net.onnx").write_bytes(net.model(net.node("Relu", y)))
     (tmp_path / "warp.py").write_text(SAMPLED)
@@ -201,7 +202,7 @@ def test_an_operator_of_onnx_itself_can_be_a_custom_one(
     assert main(words) == 2
     said = " ".join(capfd.readouterr().err.split())
     assert (
-        'node 0 (gridsample0_0) "warp": this operator is not supported; if its' in said
+        'node 0 (maxroipool0_0) "warp": this operator is not supported; Slice' in said
     )
     assert "docs/reference/custom-operators.md" in said
     assert main(["inspect", str(tmp_path / "net.onnx")]) == 0

@@ -42,8 +42,8 @@ def _check_attributes(importer: Importer) -> Importer:
     return run
 
 
-def float_rows(c: NodeContext) -> OnnxValue:
-    x, shape = c.emit.cast(c.input(0), FLOAT32), c.shape(0)
+def float_rows(c: NodeContext, index: int = 0) -> OnnxValue:
+    x, shape = c.emit.cast(c.input(index), FLOAT32), c.shape(index)
     return c.emit.reshape(x, (1, *shape)) if len(shape) == 1 else x
 
 

@@ -23,6 +23,7 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     ml_importers,
 )
 from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs
+from firmwright.ir.graph.attributes.movement import PadAttrs
 
 
 def _float_attr(c: NodeContext, name: str) -> Array:
@@ -151,6 +152,24 @@ def _scaler(c: NodeContext) -> OnnxValue:
     return c.emit.expression("(a - b) * c", float_rows(c), *tables)
 
 
+def _feature_vectorizer(c: NodeContext) -> OnnxValue:
+    """Join rows of features as floats, each input cut or filled to its size."""
+    parts: list[OnnxValue] = []
+    sizes = c.attr("inputdimensions") or ()
+    for index, size in enumerate(sizes):
+        rows = float_rows(c, index)
+        count, *axes = rows.shape
+        features = math.prod(axes)
+        rows = c.emit.reshape(rows, (count, features))
+        if size < features:
+            rows = c.emit.slice_axis(rows, 1, 0, int(size))
+        elif size > features:
+            margins = (0, 0, 0, int(size) - features)
+            rows = c.emit.call("pad", rows, attrs=PadAttrs(paddings=margins))
+        parts.append(rows)
+    return c.emit.concat(parts, 1)
+
+
 def _extractor(c: NodeContext) -> OnnxValue:
     x = c.input(0)
     shape = x.shape
@@ -210,6 +229,7 @@ IMPORTERS: Mapping[str, Importer] = ml_importers(
         "Binarizer": lambda c: c.emit.expression(
             f"where(a > {c.attr('threshold', 0.0)!r}, 1.0, 0.0)", c.input(0)
         ),
+        "FeatureVectorizer": _feature_vectorizer,
         "Imputer": _imputer,
         "LabelEncoder": _label_encoder,
         "LinearClassifier": _linear_classifier,
