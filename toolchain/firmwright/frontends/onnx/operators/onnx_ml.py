@@ -192,9 +192,10 @@ def _imputer(c: NodeContext) -> OnnxValue:
 
 
 def _one_hot(c: NodeContext) -> OnnxValue:
+    """Encode categories; an unknown one, an error without `zeros`, is all zeros."""
     categories = c.attr("cats_int64s")
-    if not categories or not c.attr("zeros", 1):
-        raise NotSupportedError("categories that are strings, or must be known")
+    if not categories:
+        raise NotSupportedError("categories that are strings")
     x = c.emit.cast(c.input(0), INT64)
     wide = c.emit.reshape(x, (*x.shape, 1))
     table = c.emit.const(np.array(categories, np.int64), "categories")
