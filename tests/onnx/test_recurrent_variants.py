@@ -82,7 +82,7 @@ def recurrent_case(number: int) -> tuple[str, bytes, dict[str, Array]]:
     w, r = net.random(count, rows, width), net.random(count, rows, hidden)
     lengths = ""
     if rng.random() < 0.25:
-        lengths = net.weight(rng.integers(1, steps + 1, batch).astype(np.int32))
+        lengths = net.weight(rng.integers(0, steps + 1, batch).astype(np.int32))
     state = (count, batch, hidden)
     operands = [
         net.input("x", (steps, batch, width)),

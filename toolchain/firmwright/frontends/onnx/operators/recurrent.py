@@ -159,7 +159,12 @@ class _Recurrence:
         state = self.c.input(index)
         if self.is_batch_first:
             state = self.c.emit.transpose(state, (1, 0, 2))
-        return self.c.emit.index_axis(state, 0, direction)
+        first = self.c.emit.index_axis(state, 0, direction)
+        mask = self.running(0)
+        if mask is None:
+            return first
+        # ONNX Runtime's last state of a sample without steps is 0, not the initial one.
+        return self.c.emit.expression("where(a, b, 0.0)", mask, first)
 
     def running(self, step: int) -> OnnxValue | None:
         """Return the mask of samples running at `step`, or None if all are."""
