@@ -179,7 +179,10 @@ def test_hints_list_operators_only_if_one_is_missing() -> None:
 
 
 def test_open_sizes_are_reported_and_can_be_set() -> None:
-    reason = r"axis 0 \(batch\), 2 \(height\) is open; set it by --input-shape x=batch,3,height,4"
+    reason = (
+        r"axis 2 \(height\) of x is open; add --input-shape x=1,3,height,4 with a number "
+        "for height"
+    )
     with pytest.raises(UnsupportedError, match=reason):
         imported(open_net())
     module = imported(open_net(), ModelOverrides({"x": (1, 3, 5, 4)}))

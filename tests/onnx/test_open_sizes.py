@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 
+from firmwright.base.errors import UnsupportedError
 from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
@@ -29,6 +30,64 @@ def test_an_open_batch_becomes_one_and_is_logged(
     shape = ",".join(map(str, (1, *sizes[1:])))
     message = f"batch size{symbol} of input x is taken as 1; --input-shape x={shape} states it."
     assert message in caplog.text
+
+
+def _layers(op: str) -> tuple[Net, str]:
+    """Return a net whose input `x` has open sizes, and the node that implies one."""
+    net = Net()
+    match op:
+        case "MatMul":
+            x = net.node("Relu", net.input("x", ("batch", "n")))
+            return net, net.node("MatMul", x, net.random(65, 4))
+        case "Gemm":
+            x = net.input("x", ("batch", "n"))
+            return net, net.node("Gemm", x, net.random(4, 65), transB=1)
+        case "Conv":
+            x = net.input("x", (-1, -1, 5, 5))
+            return net, net.node("Conv", x, net.random(4, 65, 3, 3))
+        case "LSTM":
+            x = net.input("x", (5, "batch", "n"))
+            weights = net.random(1, 8, 65), net.random(1, 8, 2)
+            return net, net.node("LSTM", x, *weights, hidden_size=2)
+        case "Scaler":
+            x = net.input("x", ("batch", "n"))
+            table = {"offset": [0.5] * 65, "scale": [2.0] * 65}
+            return net, net.node("Scaler", x, domain="ai.onnx.ml", **table)
+    x = net.input("x", ("n",))
+    return net, net.node("Add", x, net.random(65))
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        ("MatMul", (1, 65)),
+        ("Gemm", (1, 65)),
+        ("Conv", (1, 65, 5, 5)),
+        ("Scaler", (1, 65)),
+        ("Add", (65,)),
+    ],
+)
+def test_weights_imply_the_size_of_an_open_axis(
+    op: str, shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    net, y = _layers(op)
+    with caplog.at_level(logging.WARNING):
+        module = imported(net.model(y))
+    assert entry_of(module).params[0].shape == shape
+    assert f"is taken as 65, which {op} {y} needs" in caplog.text
+
+
+def test_one_question_asks_for_all_open_sizes() -> None:
+    net, y = _layers("LSTM")
+    z = net.node("Relu", net.input("z", (1, "width", "batch")))
+    with pytest.raises(UnsupportedError) as caught:
+        imported(net.model(y, z))
+    (item,) = caught.value.items
+    assert item.why == (
+        "axis 1 (batch) of x and axis 1 (width) of z and axis 2 (batch) of z are open; "
+        "add --input-shape x=5,batch,65 --input-shape z=1,width,batch with numbers for "
+        f"batch and width (LSTM {y} needs 65)"
+    )
 
 
 def test_constant_indices_of_a_gather_are_plain_numbers() -> None:

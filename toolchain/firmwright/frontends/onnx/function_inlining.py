@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from firmwright.base import resource_limits
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
+from firmwright.frontends.onnx.graph_facts import GraphFacts
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
-from firmwright.frontends.onnx.older_operators import (
-    OPSET_MIN,
-    GraphFacts,
-    rewritten_nodes,
-)
+from firmwright.frontends.onnx.older_operators import OPSET_MIN, rewritten_nodes
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
 
 

@@ -28,6 +28,11 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
     Results,
 )
+from firmwright.frontends.onnx.open_sizes import (
+    InputSizes,
+    known_sizes,
+    open_sizes_item,
+)
 from firmwright.frontends.onnx.operators.registry import (
     onnx_importers,
     unsupported_reason,
@@ -122,6 +127,7 @@ class _OnnxImporter:
     is_claimed: CustomOpPredicate = accept_no_custom_op
     hint: str = ""
     items: list[UnsupportedItem] = field(default_factory=list)
+    open_inputs: list[InputSizes] = field(default_factory=list)
     unneeded: set[str] = field(default_factory=set)
     folder: ConstantFolder = field(default_factory=ConstantFolder)
     index: int = 0
@@ -133,6 +139,8 @@ class _OnnxImporter:
         self.values.enter(self.model.nodes, self.model.outputs)
         self.unneeded = unneeded_results(self.model)
         params = [self._import_input(item) for item in self.model.inputs]
+        if self.open_inputs:
+            self.items.append(open_sizes_item(self.open_inputs))
         current = {name: self._import_state(name) for name in self.model.updates}
         with np.errstate(all="ignore"):  # infinity and NaN are values among floats
             for index, node in enumerate(self.model.nodes):
@@ -204,36 +212,18 @@ class _OnnxImporter:
             why = f"no shape; add --input-shape {item.name}=SIZE,SIZE,..."
             self._refuse("DYNAMIC_SHAPE", where, why)
             return None
-        open_axes: list[int] = []
-        for axis, size in enumerate(item.shape):
-            if not isinstance(size, int):
-                open_axes.append(axis)
-        # An open batch size becomes 1.
-        if open_axes == [0]:
-            sizes = ",".join(map(str, (1, *item.fixed_sizes)))
-            batch = str(item.shape[0])
-            symbol = f" {batch}" if batch.isidentifier() else ""
+        found = known_sizes(item.name, item.shape, self.model.implied)
+        if found.fixed is None:
+            self.open_inputs.append(found)
+        elif found.assumption:
             log.warning(
-                "%s: the batch size%s of input %s is taken as 1; --input-shape %s=%s "
-                "states it.",
+                "%s: %s; %s states it.",
                 self.model.file,
-                symbol,
-                item.name,
-                item.name,
-                sizes,
+                found.assumption,
+                found.option,
                 extra={"once": True},
             )
-            return (1, *item.fixed_sizes)
-        if open_axes:
-            names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
-            sizes = ",".join(map(str, item.shape))
-            why = (
-                f"the size of axis {names} is open; set it by --input-shape "
-                f"{item.name}={sizes}"
-            )
-            self._refuse("DYNAMIC_SHAPE", where, why)
-            return None
-        return item.fixed_sizes
+        return found.fixed
 
     def _import_output(self, item: OnnxValueInfo) -> Value | None:
         definition = self.values.tensors.get(item.name)

@@ -8,81 +8,21 @@ tests/onnx/test_old_opsets.py holds the schemas of the package onnx against it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.onnx.graph_facts import GraphFacts, bodies
 from firmwright.frontends.onnx.protobuf import (
     Message,
     attribute_value,
-    dtype_name,
     onnx_package,
 )
 
 OPSET_MIN = 13
 """The opset of all rewritten nodes, and the oldest that importers know."""
-Sizes: TypeAlias = tuple[int | None, ...]
-"""The shape of a tensor; None for an axis of unknown size."""
-
-
-@dataclass
-class GraphFacts:
-    """What is known of a model's values: types, and constants.
-
-    Without a model, as in the body of a function, nothing is known.
-    """
-
-    model: Message | None = None
-
-    @cached_property
-    def _types(self) -> Mapping[str, Message]:
-        if self.model is None:
-            return {}
-        shapes = onnx_package().shape_inference
-        try:
-            model = shapes.infer_shapes(self.model)
-        except (RuntimeError, ValueError, shapes.InferenceError):
-            model = self.model
-        types: dict[str, Message] = {}
-        for graph in _graphs(model.graph):
-            for info in (*graph.value_info, *graph.input, *graph.output):
-                types[info.name] = info.type.tensor_type
-            for tensor in graph.initializer:
-                info = onnx_package().helper.make_tensor_type_proto(
-                    tensor.data_type, tensor.dims
-                )
-                types[tensor.name] = info.tensor_type
-        return types
-
-    @cached_property
-    def _constants(self) -> Mapping[str, Message]:
-        tensors: dict[str, Message] = {}
-        for graph in () if self.model is None else _graphs(self.model.graph):
-            tensors.update((item.name, item) for item in graph.initializer)
-            for node in graph.node:
-                for item in node.attribute:
-                    if node.op_type == "Constant" and item.name == "value":
-                        tensors[node.output[0]] = item.t
-        return tensors
-
-    def shape(self, name: str) -> Sizes | None:
-        kind = self._types.get(name)
-        if kind is None or not kind.HasField("shape"):
-            return None
-        dims = kind.shape.dim
-        return tuple(n.dim_value if n.HasField("dim_value") else None for n in dims)
-
-    def dtype(self, name: str) -> str:
-        """Return the element type; float32, which most are, if it is unknown."""
-        kind = self._types.get(name)
-        return dtype_name(kind.elem_type) if kind and kind.elem_type else "float32"
-
-    def constant(self, name: str) -> Array | None:
-        tensor = self._constants.get(name)
-        return None if tensor is None else onnx_package().numpy_helper.to_array(tensor)
 
 
 @dataclass(slots=True)
@@ -236,14 +176,15 @@ def _emit_resize(r: _Rewriting, scales: str, mode: str, nearest: str) -> None:
 def _gather_nearest(r: _Rewriting, factors: Array) -> None:
     """Take the nearest elements of axes that grow and of axes that shrink."""
     shape, x = r.facts.shape(r.x), r.x
-    if not shape or None in shape:
+    lengths = [size for size in shape or () if isinstance(size, int)]
+    if not shape or len(lengths) < len(shape):
         raise NotSupportedError(
             "a resize of opset 10 that shrinks one axis and enlarges another, of an "
             "unknown shape"
         )
     resized = [axis for axis, factor in enumerate(factors) if factor != 1]
     for axis in resized:
-        size, factor = np.float32(shape[axis] or 0), factors[axis]
+        size, factor = np.float32(lengths[axis]), factors[axis]
         places = np.arange(int(size * factor), dtype=np.float32) / factor
         nearest = np.ceil(places) if factor < 1 else np.floor(places)
         indices = r.constant(f"places{axis}", np.minimum(nearest, size - 1))
@@ -297,7 +238,7 @@ def rewritten_nodes(
     """
     for node in nodes:
         for item in node.attribute:
-            for graph in _bodies(item):
+            for graph in bodies(item):
                 inner = list(rewritten_nodes(graph.node, opset, facts))
                 del graph.node[:]
                 graph.node.extend(inner)
@@ -310,16 +251,3 @@ def rewritten_nodes(
         rewriting = _Rewriting(node, attrs, facts)
         rewrite.rule(rewriting)
         yield from rewriting.nodes
-
-
-def _graphs(graph: Message) -> Iterator[Message]:
-    """Yield a graph and the bodies of its nodes."""
-    yield graph
-    for node in graph.node:
-        for item in node.attribute:
-            for body in _bodies(item):
-                yield from _graphs(body)
-
-
-def _bodies(item: Message) -> list[Message]:
-    return [item.g, *item.graphs] if item.HasField("g") else list(item.graphs)

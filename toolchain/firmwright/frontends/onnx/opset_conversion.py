@@ -4,11 +4,8 @@ The oracle runs the file itself, never the converted model.
 """
 
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx.older_operators import (
-    OPSET_MIN,
-    GraphFacts,
-    rewritten_nodes,
-)
+from firmwright.frontends.onnx.graph_facts import GraphFacts
+from firmwright.frontends.onnx.older_operators import OPSET_MIN, rewritten_nodes
 from firmwright.frontends.onnx.protobuf import Message, onnx_package
 
 _CONVERTED_FROM = 7

@@ -12,6 +12,11 @@ from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
 from firmwright.frontends.onnx.older_operators import OPSET_MIN
+from firmwright.frontends.onnx.open_sizes import (
+    Dimension,
+    ImpliedSizes,
+    implied_sizes,
+)
 from firmwright.frontends.onnx.opset_conversion import with_current_opset
 from firmwright.frontends.onnx.protobuf import (
     Message,
@@ -24,7 +29,6 @@ from firmwright.ir.graph.nodes import TensorType
 
 STATE_KEY = "firmwright.state."
 """Prefix of metadata keys that name a state's input; their values name its output."""
-Dimension = int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,9 @@ class OnnxModel:
     """A decoded file.
 
     `nodes` are NodeProto messages, or `SyntheticNode`s, in executable order; `values`
-    are the tensors with declared types. `titles` maps results to the operators of
-    another format that define them, and `updates` maps initializers that are state to
-    their values after a run.
+    are the tensors with declared types, `implied` the open sizes of inputs that weights
+    determine. `titles` maps results to the operators of another format that define
+    them, and `updates` maps initializers that are state to their values after a run.
     """
 
     file: str
@@ -70,6 +74,7 @@ class OnnxModel:
     values: tuple[OnnxValueInfo, ...] = ()
     titles: Mapping[str, str] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)
+    implied: ImpliedSizes = field(default_factory=dict)
 
     @property
     def opset(self) -> int:
@@ -132,6 +137,7 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
         values=(*outputs, *map(_tensor, graph.value_info)),
         titles=titles,
         updates=updates,
+        implied=implied_sizes(model),
     )
 
 
