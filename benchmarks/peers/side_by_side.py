@@ -91,11 +91,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A network on a core; the fields are the columns of the file."""
+    """A network on a core; the fields are the columns of the file.
+
+    `weights_bytes` are the constants of the model's operators, in its element types.
+    """
 
     network: str
     core: str
     macs: int
+    weights_bytes: int
     instructions: int
     workspace_bytes: int
     flash_bytes: int
@@ -114,6 +118,14 @@ class Row:
             self.workspace_bytes / self.peer_arena_bytes,
             self.flash_bytes / self.peer_flash_bytes,
         )
+
+    @property
+    def flash_floor(self) -> float:
+        """Return the ratio of flash if our code took no bytes.
+
+        Weights that ours does not store (those of constant channels) do not count.
+        """
+        return min(self.weights_bytes, self.flash_bytes) / self.peer_flash_bytes
 
     @property
     def is_behind(self) -> bool:
@@ -231,10 +243,12 @@ def measure_network(
         equality = Equality.EQUAL
     elif measure_ours(model, core, "tflm").outputs == theirs.outputs:
         equality = Equality.TFLM
+    inspected = inspect_module(load_model(model).module)
     return Row(
         network=network.name,
         core=core,
-        macs=inspect_module(load_model(model).module).macs or 0,
+        macs=inspected.macs or 0,
+        weights_bytes=inspected.parameters_bytes,
         instructions=ours.instructions,
         workspace_bytes=ours.ram_bytes,
         flash_bytes=ours.flash_bytes,
@@ -299,6 +313,7 @@ def make_table(core: str, rows: Sequence[Row]) -> str:
         "flash",
         "TFLM",
         "ratio",
+        "weights",
         "outputs",
     )
     lines = [head, ("---", *["--:"] * (len(head) - 2), "---")]
@@ -317,6 +332,7 @@ def make_table(core: str, rows: Sequence[Row]) -> str:
                 f"{row.flash_bytes:,}",
                 f"{row.peer_flash_bytes:,}",
                 flash,
+                f"{row.weights_bytes:,}",
                 row.outputs,
             )
         )
@@ -325,14 +341,15 @@ def make_table(core: str, rows: Sequence[Row]) -> str:
 
 def make_summary(by_core: Mapping[str, Sequence[Row]]) -> str:
     """Return the table of the medians, and of the networks that are behind."""
-    head = ("core", "peer", "networks", "instructions", "RAM", "flash", "behind")
-    lines = [head, ("---", "---", "--:", "--:", "--:", "--:", "---")]
+    medians = ("instructions", "RAM", "flash", "floor of flash")
+    lines = [("core", "peer", "networks", *medians, "behind")]
+    lines.append(("---", "---", *["--:"] * (len(medians) + 1), "---"))
     for core, rows in by_core.items():
-        columns = zip(*(row.ratios for row in rows), strict=True)
-        medians = [_ratio(median(ratios)) for ratios in columns]
+        columns = zip(*((*row.ratios, row.flash_floor) for row in rows), strict=True)
+        shown = [_ratio(median(ratios)) for ratios in columns]
         behind = ", ".join(row.network for row in rows if row.is_behind)
         (peer,) = {row.peer for row in rows}
-        lines.append((core, peer, str(len(rows)), *medians, behind or "none"))
+        lines.append((core, peer, str(len(rows)), *shown, behind or "none"))
     return f"{_markdown(lines)}\n"
 
 

@@ -67,6 +67,15 @@ def test_the_medians_are_those_of_the_ratios_shown(table: Any) -> None:
         assert float(value) == pytest.approx(np.median(shown), abs=0.006)
 
 
+def test_the_floor_of_flash_counts_the_weights_alone(table: Any) -> None:
+    row = replace(table.read_rows()[0], peer_flash_bytes=1000)
+    assert replace(row, weights_bytes=400, flash_bytes=450).flash_floor == 0.4
+    without_constant_channels = replace(row, weights_bytes=400, flash_bytes=100)
+    assert without_constant_channels.flash_floor == 0.1
+    rows = [replace(row, weights_bytes=bytes_, flash_bytes=900) for bytes_ in (1, 250)]
+    assert _cells(table.make_summary({"cortex-m4": rows}))[2][6] == "0.13"
+
+
 def _cells(text: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in text.splitlines()]
 
