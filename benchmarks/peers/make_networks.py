@@ -3,9 +3,10 @@ r"""Make the networks of networks.csv that nobody publishes, with random weights
 
     VENV/bin/python benchmarks/peers/make_networks.py FOLDER [NAME...]
 
-VENV is an environment with TensorFlow, whose version decides over the bytes: the files
-are named by their SHA-256, which is printed with the name. Random weights leave no
-channel constant, so that nothing but the kernels is compared.
+VENV is an environment with TensorFlow, whose version decides over the bytes (2.21.0
+with Keras 3.15.1 for those of networks.csv): the files are named by their SHA-256,
+which is printed with the name. Random weights leave no channel constant, so that
+nothing but the kernels is compared.
 """
 
 import argparse
@@ -142,6 +143,7 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.names or NETWORKS:
         make, kind = NETWORKS[name]
+        keras.utils.clear_session()  # names of layers begin anew
         keras.utils.set_random_seed(SEED)
         model = make()
         randomize(model)

@@ -35,7 +35,7 @@ from image_run import flash_bytes, machine_command, run_image
 
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.dtypes import Array
-from firmwright.base.errors import FirmwrightError
+from firmwright.base.errors import DeviceError, FirmwrightError
 from firmwright.base.file_lock import hold_lock
 from firmwright.boards import load_board
 from firmwright.flows.board.firmware_images import build_image
@@ -195,12 +195,14 @@ def input_values(tensor: IoTensor) -> Array:
 
 
 def measure_peer(folder: Path, network: str, core: str) -> Figures:
-    """Run an image of the peer; exit if it fails."""
+    """Run an image of the peer; raise DeviceError if there is none or it fails."""
     elf = folder / f"{network}.{core}.elf"
+    if not elf.is_file():
+        raise DeviceError(f"there is no {elf.name}.")
     run = run_image(elf, machine_command(load_board(BOARDS[core])))
     arena = re.search(r"^arena (\w+)$", run.text, re.MULTILINE)
     if arena is None or not run.text.rstrip().endswith("end"):
-        raise SystemExit(f"{elf.name} prints {run.text[-200:]!r}")
+        raise DeviceError(f"{elf.name} prints {run.text[-200:]!r}.")
     outputs = re.findall(r"^output (\w+)$", run.text, re.MULTILINE)
     empty = flash_bytes(folder / f"empty.{core}.elf")
     return Figures(
@@ -271,14 +273,14 @@ def measure_all(args: argparse.Namespace) -> None:
             if args.missing and earlier is not None:
                 continue
             model = args.models / f"{network.sha256[:DIGITS]}.tflite"
-            if args.images is not None:
-                peer = args.peer or (earlier.peer if earlier else "")
-                theirs = measure_peer(args.images, network.name, core)
-            elif earlier is not None:
-                peer, theirs = earlier.peer, earlier.peer_figures
-            else:
+            if args.images is None and earlier is None:
                 continue
             try:
+                if args.images is not None:
+                    peer = args.peer or (earlier.peer if earlier else "")
+                    theirs = measure_peer(args.images, network.name, core)
+                else:
+                    peer, theirs = earlier.peer, earlier.peer_figures
                 row = measure_network(network, model, core, theirs, peer)
             except FirmwrightError as error:
                 print(f"{core} {network.name}: {error}", flush=True)

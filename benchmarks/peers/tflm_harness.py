@@ -35,8 +35,7 @@ def make_main(model: Path | None) -> str:
     """Return the program's text; without a model, that of the empty image."""
     values = {"is_empty": "1"}
     if model is not None:
-        data = preprocess_tflite(model.read_bytes(), model.name, {})
-        graphs = read_tflite(data, model.name).subgraphs
+        graphs = _read_graphs(model)
         types = _types_by_operator(graphs)
         added = [_added(name, types[name]) for name in sorted(types)]
         variables = "nullptr"
@@ -57,8 +56,17 @@ def make_main(model: Path | None) -> str:
     return text
 
 
-def _types_by_operator(graphs: tuple[RawSubgraph, ...]) -> dict[str, set[str]]:
+def types_by_operator(model: Path) -> dict[str, set[str]]:
     """Return the element types of the first input and the output of each operator."""
+    return _types_by_operator(_read_graphs(model))
+
+
+def _read_graphs(model: Path) -> tuple[RawSubgraph, ...]:
+    data = preprocess_tflite(model.read_bytes(), model.name, {})
+    return tuple(read_tflite(data, model.name).subgraphs)
+
+
+def _types_by_operator(graphs: tuple[RawSubgraph, ...]) -> dict[str, set[str]]:
     types: dict[str, set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:
