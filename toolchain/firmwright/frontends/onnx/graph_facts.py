@@ -1,4 +1,4 @@
-"""What shape inference of the package onnx and constants tell of a model's values."""
+"""Types and constants of a model's values, by shape inference of the package onnx."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Sizes: TypeAlias = tuple[int | str | None, ...]
 
 @dataclass
 class GraphFacts:
-    """What is known of a model's values: types, and constants.
+    """Types and constants of a model's values.
 
     Without a model, as in the body of a function, nothing is known.
     """

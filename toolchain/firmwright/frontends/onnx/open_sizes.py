@@ -1,4 +1,4 @@
-"""Open sizes of a model's inputs: what its weights imply, and the question to the user.
+"""Open sizes of inputs: those that weights imply, and the question to the user.
 
 A size is implied by an operator that joins the axis to weights: a product with weights
 of 65 rows needs 65 columns. A tree needs at least the features that it compares.
@@ -54,7 +54,7 @@ class InputSizes:
 
     @property
     def assumption(self) -> str:
-        """What is assumed of open sizes, "" if none is open."""
+        """The sizes assumed for open axes, in words; "" if none is open."""
         parts: list[str] = []
         for axis, (before, after) in enumerate(
             zip(self.declared, self.sizes, strict=True)

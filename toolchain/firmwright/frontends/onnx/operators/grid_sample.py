@@ -35,7 +35,7 @@ class _Tap:
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """What applies to both axes: the interpolation, and pixels beyond the image."""
+    """The interpolation, and the pixels beyond the image, of both axes."""
 
     mode: str
     padding: str
