@@ -31,6 +31,7 @@ from firmwright.boards.peripherals import (
     CONSOLE_KEYS_WITH_GPIO,
     CONSOLES,
 )
+from firmwright.cli.board_state import describe_validation
 from firmwright.cli.main import main
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -357,7 +358,7 @@ def chip_table() -> str:
             f"{(chip.ram_bytes or 0) // 1024:,}",
             "–" if chip.export_only else f"{chip.run_hz / 1e6:.4g}",
             driver if driver == "–" else f"`{driver}`",
-            "export only" if chip.export_only else chip.validation,
+            describe_validation(chip),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -11,7 +11,14 @@ from firmwright.boards.extension_tables import read_extension_tables, table_read
 from firmwright.boards.flash_tools import read_flash_tools
 from firmwright.boards.memory import MemoryRegion, read_memory_regions
 from firmwright.boards.problems import Problems
-from firmwright.boards.schema import CORES, Board, Calibration, Limits, RunConfig
+from firmwright.boards.schema import (
+    CORES,
+    Board,
+    Calibration,
+    ChipEmulator,
+    Limits,
+    RunConfig,
+)
 from firmwright.boards.toml_table import TomlTable, check_keys, read_table
 
 TableReader = Callable[[TomlTable], object]
@@ -87,6 +94,7 @@ def _table_readers(table: TomlTable, port: str) -> Mapping[str, TableReader]:
     return {
         "clock": lambda own: read_clock(own, port),
         "calibration": lambda own: read_table(own, Calibration),
+        "emulator": lambda own: read_table(own, ChipEmulator),
         "watchdog": read_watchdog,
         "cores": lambda own: read_table(own, peripherals.Cores, port),
         "dma": lambda own: read_table(own, peripherals.DmaController, port),

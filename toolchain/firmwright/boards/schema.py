@@ -60,6 +60,18 @@ class RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ChipEmulator:
+    """An emulator of a chip that is used while no board of it is connected.
+
+    `transport` is the name of a plug-in (device/transport_plugins.py), and `chip` is
+    what it calls the chip.
+    """
+
+    transport: str
+    chip: str
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The bytes reserved for the stack, and for a runtime that shares RAM with a pool.
 
@@ -141,6 +153,8 @@ class Board:
     cores: peripherals.Cores | None = None
     dma: peripherals.DmaController | None = None
     calibration: Calibration | None = None
+    emulator: ChipEmulator | None = None
+    """For a board whose firmware runs behind a serial port; None without one."""
     modeled_hz: Annotated[int, TomlKey(has_key=False)] = 0
     """The processor's clock for modeled time, which `at_clock` changes; 0 if unknown.
 

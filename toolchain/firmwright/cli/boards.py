@@ -7,7 +7,7 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, list_chips, load_board
 from firmwright.boards.load import BOARD_FILE, CHIP_FOLDER, load_chip
 from firmwright.boards.new_board import board_of_chip, copy_board
-from firmwright.cli.board_state import describe_validation
+from firmwright.cli.board_state import describe_validation, emulator_of
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.port_check import PortCheck, check_port
@@ -84,6 +84,7 @@ def _board_to_json(board: Board) -> dict[str, object]:
         "name": board.name,
         "core": board.core,
         "validation": board.validation,
+        "emulator": emulator_of(board),
         "flash_bytes": board.flash_bytes,
         "ram_bytes": board.ram_bytes,
         "description": board.description,

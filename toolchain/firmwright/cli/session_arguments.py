@@ -6,7 +6,7 @@ from typing import Unpack
 from firmwright.artifacts import Variant
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board
-from firmwright.device.serial_port import usb_ports
+from firmwright.device.transport_selection import is_connected
 from firmwright.flows.board.model_session import (
     ModelSession,
     SessionOpener,
@@ -46,5 +46,4 @@ def is_absent(args: argparse.Namespace, board: Board) -> bool:
     """Return whether a run can only be modeled: a real board that is not connected."""
     if board.run.kind != "serial" or args.port:
         return False
-    known = set(board.flash_tools.usb)
-    return not any(port.usb in known for port in usb_ports())
+    return not is_connected(board)

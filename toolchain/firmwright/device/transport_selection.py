@@ -3,13 +3,14 @@
 It is a host process, an emulator, a serial port, a debug probe or a plug-in.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from firmwright.artifacts import PreloadedMemory
-from firmwright.base.errors import DeviceError, UsageError
+from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.boards import Board
 from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
@@ -30,9 +31,12 @@ from firmwright.device.transport import Transport, has_baud
 from firmwright.device.transport_plugins import (
     TransportRequest,
     is_plugin_port,
+    load_transport_plugins,
     plugin_for_board,
     plugin_for_port,
 )
+
+log = logging.getLogger(__name__)
 
 EXTERNAL_MEMORY_VARIABLE = "FWR_EXTERNAL"
 """The environment variable that names the external-memory file of host firmware."""
@@ -60,7 +64,9 @@ def open_transport(
 
     A `port` (device name or pyserial URL) takes precedence over the board's `[run]`
     table. With `rtt://HOST:PORT`, the link uses memory through the GDB server of a
-    debug probe. Without a port, a serial board is found by its USB ids.
+    debug probe. Without a port, a serial board is found by its USB ids. While none is
+    connected, the emulator of the board's file runs the firmware, and a warning says
+    so.
 
     `loads` are copied into an emulator's memory; on a port they must be in place.
     `plugin` is a QEMU plugin argument, ignored elsewhere. With `through_memory`, large
@@ -85,24 +91,63 @@ def open_transport(
             name = f"{board.name} firmware {elf}"
             return ProcessTransport([elf], name=name, environment=environment)
         case "qemu":
-            run = board.run
-            command = QemuCommand(
-                run.machine,
-                elf,
-                run.program,
-                tuple(run.args),
-                plugin=plugin,
-                loads=tuple(loads),
-            )
-            if board.console.driver == "rtt":
-                return QemuRttTransport(command, board)
-            if through_memory and os.name == "posix":
-                return QemuMemoryTransport(command)
-            return start_qemu(command)
+            return _open_qemu(request, plugin, through_memory)
         case "serial":
-            return _reconnecting(_find_port(board), baud)
+            return _open_serial(request)
         case "plugin":
             return plugin_for_board(board)(request)
+
+
+def _open_qemu(
+    request: TransportRequest, plugin: str, through_memory: bool
+) -> Transport:
+    board, run = request.board, request.board.run
+    command = QemuCommand(
+        run.machine,
+        request.elf,
+        run.program,
+        tuple(run.args),
+        plugin=plugin,
+        loads=request.loads,
+    )
+    if board.console.driver == "rtt":
+        return QemuRttTransport(command, board)
+    if through_memory and os.name == "posix":
+        return QemuMemoryTransport(command)
+    return start_qemu(command)
+
+
+def _open_serial(request: TransportRequest) -> Transport:
+    """Open the port of a board, or the emulator of one that is not connected."""
+    board = request.board
+    if board.emulator is not None and not is_connected(board):
+        return _open_emulator(request)
+    return _reconnecting(_find_port(board), request.baud)
+
+
+def is_connected(board: Board) -> bool:
+    """Return whether a port has one of the USB ids of the board."""
+    known = set(board.flash_tools.usb)
+    return any(port.usb in known for port in usb_ports())
+
+
+def _open_emulator(request: TransportRequest) -> Transport:
+    """Start the emulator of a board that is not connected, if it is installed."""
+    board, emulator = request.board, request.board.emulator
+    assert emulator is not None, "the caller checks it"
+    open_plugin = load_transport_plugins().get(emulator.transport)
+    if open_plugin is None:
+        return _reconnecting(_find_port(board), request.baud)
+    try:
+        transport = open_plugin(request)
+    except ToolMissingError as error:
+        what = "no such board is connected."
+        hint = "connect it, or name its port with --port; or emulate its chip: "
+        raise DeviceError(what, where=board.name, hint=f"{hint}{error.hint}") from error
+    log.warning(
+        "%s is not connected: %s runs the firmware.", board.name, transport.name
+    )
+    return transport
 
 
 def _find_port(board: Board) -> str:

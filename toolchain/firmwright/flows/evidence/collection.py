@@ -15,10 +15,10 @@ from firmwright.artifacts import Variant
 from firmwright.base.errors import FirmwrightError, ToolMissingError, UsageError
 from firmwright.base.json_input import JsonObject
 from firmwright.base.source_date import source_date_s
-from firmwright.boards import Compiler
+from firmwright.boards import Board, Compiler
 from firmwright.boards.schema import RunKind
 from firmwright.build.compiler_selection import choose_compiler
-from firmwright.device.transport_selection import takes_image
+from firmwright.device.transport_selection import is_connected, takes_image
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import SessionOpener
 from firmwright.flows.evidence.record import (
@@ -82,8 +82,9 @@ def collect_evidence(
 
     Raise UsageError if the evidence could not be checked from the model and options.
     """
-    _check_repeatable(compiled, request, len(batch.samples))
     board = compiled.board
+    _check_is_there(board, request.port)
+    _check_repeatable(compiled, request, len(batch.samples))
     compiler = choose_compiler(request.compiler, default=board.compiler)
     measured = profile(compiled, open_with=request.open_with, compiler=compiler)
     is_emulated = board.run.kind == "qemu" and not request.port
@@ -119,6 +120,18 @@ def _date_text() -> str:
     seconds = source_date_s(os.environ)
     moment = time.time() if seconds is None else seconds
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _check_is_there(board: Board, port: str) -> None:
+    """Raise UsageError for an emulated chip, whose cycles are not those of silicon."""
+    if board.run.kind != "serial" or board.emulator is None:
+        return
+    own = f"{board.emulator.transport}://"
+    if port.startswith(own) or not (port or is_connected(board)):
+        what = "the evidence of a board needs the board: an emulator of its chip has "
+        what += "other cycles."
+        hint = "connect it, name its port with --port, or omit --evidence."
+        raise UsageError(what, where=board.name, hint=hint)
 
 
 def _check_repeatable(

@@ -1,0 +1,1 @@
+"""LabWired, a simulator of vendor chips, as the transport `labwired`."""

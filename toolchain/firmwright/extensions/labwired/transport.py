@@ -1,0 +1,114 @@
+"""Firmware in LabWired, whose UART is the byte stream.
+
+LabWired (PyPI `labwired`) simulates a chip with its clock tree, pins and UARTs, in this
+process and in virtual time: the chip runs only while `read` waits for bytes.
+
+    read --> run 1 ms of virtual time --> bytes of the UART? --> return them
+                  ^                             | none
+                  +-----------------------------+
+
+A chip is named by its board (`[emulator]`), or by a port `labwired://CHIP`.
+"""
+
+import importlib
+import logging
+import re
+import time
+from typing import Final, Protocol, cast
+
+from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
+from firmwright.device.transport import Transport
+from firmwright.device.transport_plugins import TransportRequest
+
+log = logging.getLogger(__name__)
+
+TRANSPORT: Final = "labwired"
+_STEP: Final = "1ms"
+"""The virtual time between two looks at the UART."""
+_GAP: Final = (
+    "LabWired 0.25 has no SSAT and USAT with a shift to the right; if the processor "
+    "faults (undefined instruction), compile with --no-inline-asm."
+)
+"""QEMU runs them: encoding T1 with the bit sh set (ARMv7-M ARM, A7.7.152)."""
+_MODULE: Final = "labwired"
+_CHIP: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class _Simulation(Protocol):
+    """What is used of LabWired's class Sim."""
+
+    def run_for(self, duration: str) -> object: ...
+    def read_uart_bytes(self) -> bytes: ...
+    def send_bytes(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_transport(request: TransportRequest) -> Transport:
+    """Start the image of `request` on the chip of its port, or else of its board."""
+    chip = request.port.partition("://")[2]
+    emulator = request.board.emulator
+    if not chip and emulator is not None and emulator.transport == TRANSPORT:
+        chip = emulator.chip
+    if not chip:
+        what = "LabWired has no chip of this board."
+        hint = f"name one of its chips: --port {TRANSPORT}://stm32f401."
+        raise UsageError(what, where=request.board.name, hint=hint)
+    transport = LabWiredTransport(_start(request, chip), f"LabWired's {chip}")
+    if not request.board.core.startswith("cortex-m0"):
+        log.warning("%s: %s", transport.name, _GAP)
+    return transport
+
+
+def _start(request: TransportRequest, chip: str) -> _Simulation:
+    if not _CHIP.fullmatch(chip):
+        what = f"{chip!r} is not the name of a chip."
+        hint = f"give one like --port {TRANSPORT}://stm32f401."
+        raise UsageError(what, where="--port", hint=hint)
+    try:
+        module = importlib.import_module(_MODULE)
+    except ImportError as error:
+        hint = "pip install 'firmwright[labwired]'."
+        what = "LabWired is not installed."
+        raise ToolMissingError(what, where=chip, hint=hint) from error
+    try:
+        return cast(_Simulation, module.Sim(request.elf, chip=chip))
+    except ValueError as error:
+        hint = "see the folder configs/chips of the package labwired."
+        raise UsageError(f"LabWired: {error}.", where=chip, hint=hint) from error
+
+
+class LabWiredTransport:
+    """A simulated chip; errors call it `name`."""
+
+    def __init__(self, simulation: _Simulation, name: str) -> None:
+        self.name = name
+        self._simulation: _Simulation | None = simulation
+        self._received = b""
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        simulation = self._running()
+        deadline = time.monotonic() + timeout_s
+        while not self._received:
+            try:
+                simulation.run_for(_STEP)
+            except (RuntimeError, ValueError) as error:
+                hint = "LabWired may not model an instruction or a peripheral."
+                raise DeviceError(str(error), where=self.name, hint=hint) from error
+            self._received = simulation.read_uart_bytes()
+            if time.monotonic() > deadline:
+                break
+        data, self._received = self._received[:limit], self._received[limit:]
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._running().send_bytes(data)
+
+    def close(self) -> None:
+        if self._simulation is not None:
+            self._simulation.close()
+            self._simulation = None
+
+    def _running(self) -> _Simulation:
+        if self._simulation is None:
+            raise DeviceError("the simulation has ended.", where=self.name)
+        return self._simulation
