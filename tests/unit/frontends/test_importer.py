@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UnsupportedError
+from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.decoded_model import (
     RawModel,
     RawNode,
@@ -173,6 +174,28 @@ def test_a_sparse_tensor_with_indices_outside_is_refused(
     nodes = [_node("SPARSE_TO_DENSE", (1, 2, 3, 4), 5), _node("MAXIMUM", (0, 5), 6)]
     with pytest.raises(UnsupportedError, match="indices outside of the result"):
         _imported(_graph(tensors, nodes, (6,)))
+
+
+def test_a_product_of_int16_without_a_scale_is_zero() -> None:
+    """LiteRT multiplies the sums by the scale 0; the converter writes such a FILL."""
+    weights = np.arange(20, dtype=np.int8)
+    tensors = [
+        RawTensor(0, "x", (2, 4), "int16"),
+        RawTensor(
+            1, "w", (5, 4), "int8", Quantization((0.5,), (0,)), weights.tobytes()
+        ),
+        RawTensor(2, "y", (2, 5), "int16", Quantization((0.25,), (0,))),
+    ]
+    options = {
+        "fused_activation_function": "NONE",
+        "weights_format": "DEFAULT",
+        "keep_num_dims": False,
+        "quantized_bias_type": "int64",
+    }
+    node = _node("FULLY_CONNECTED", (0, 1, -1), 2, **options)
+    _, main = _imported(_graph(tensors, [node], (2,)))
+    assert [call.op for call in main.body] == ["fill"]
+    assert main.results[0].type.shape == (2, 5)
 
 
 def test_a_computed_shape_that_is_an_output_of_the_model_stays_a_call() -> None:

@@ -5,7 +5,8 @@ leading dimensions of x instead of flattening them. int8: LiteRT scales the sum 
 double and rounds halves away from zero, as does one rounding with a fitted multiplier
 (double_requantize.py). TFLM rounds twice. int16: LiteRT scales in double too;
 int16x8.py describes TFLM. variable_fully_connected has weights or a bias that are
-computed at run time; only the default loops apply. Semantics: TFLite's reference fully
+computed at run time, or weights of int16, whose 64-bit sums LiteRT scales as TFLM does
+those of int8 weights; only the default loops apply. Semantics: TFLite's reference fully
 connected kernels and quantization specification.
 """
 
@@ -95,7 +96,7 @@ def defined_requantization(
     attrs = call.attributes(ActivationAttrs)
     factors = requantize.scale_factors(call)
     activation = attrs.activation
-    if call.numerics != "tflm":
+    if call.numerics != "tflm" and call.input(1).dtype != INT16:
         return int16x8.exact_scale(factors, call.output, activation)
     if int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
@@ -193,7 +194,13 @@ def macs(call: OpCall) -> int:
 
 
 _BIAS = 2
-_BIASES = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}
+_BIASES = {
+    (INT8, INT8): (INT32,),
+    (INT16, INT8): (INT32, INT64),
+    (INT16, INT16): (INT32, INT64),
+    (FLOAT32, FLOAT32): (FLOAT32,),
+}
+"""Types of a bias by those of x and of the weights."""
 _MOST_TERMS = {INT8: INT32.max // (255 * 255) - 1, INT16: 1 << 16, FLOAT32: 1 << 30}
 
 
@@ -201,11 +208,11 @@ def infer_variable(call: OpCall) -> tuple[TensorType, ...]:
     shape = output_shape(call)
     x = call.input(0)
     w = call.input(1)
-    if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
+    if (x.dtype, w.dtype) not in _BIASES:
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     if call.has_input(_BIAS):
         bias = call.input(_BIAS)
-        if bias.dtype not in _BIASES[x.dtype] or bias.elements != w.shape[0]:
+        if bias.dtype not in _BIASES[x.dtype, w.dtype] or bias.elements != w.shape[0]:
             raise NotSupportedError(f"a bias with {bias.elements} {bias.dtype.name}")
     if w.shape[1] > _MOST_TERMS[x.dtype]:
         raise NotSupportedError(f"sums of {w.shape[1]} products")

@@ -39,8 +39,14 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the reference kernel sums in 64 bits: int16 without a 32-bit bias."""
-    return is_int16x8(call) and not (call.has_input(2) and call.input(2).dtype == INT32)
+    """Whether the reference kernel sums in 64 bits.
+
+    It does for int16 without a 32-bit bias, and for weights of int16.
+    """
+    if not is_int16x8(call):
+        return False
+    has_short_bias = call.has_input(2) and call.input(2).dtype == INT32
+    return not has_short_bias or call.input(1).dtype == INT16
 
 
 def requant_with_16_bit_multiplier(
