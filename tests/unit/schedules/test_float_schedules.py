@@ -142,7 +142,7 @@ def test_hybrid_schedules_match_the_reference(schedule, random_convolution) -> N
 def test_a_transposed_convolution_without_an_fpu_has_the_bits_of_the_default_loops() -> (
     None
 ):
-    (schedule,) = (
+    schedule = next(
         item for item in SCHEDULES if item.name == "soft_float.transpose_conv"
     )
     rng = np.random.default_rng(2)

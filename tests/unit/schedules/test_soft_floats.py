@@ -59,6 +59,11 @@ func @all({INPUTS.replace("%", "in ")}, {", ".join(f"out {name}: {F32}" for name
   }}
 }}
 """
+BOARDS = [
+    pytest.param("mps2-an385", marks=pytest.mark.qemu("arm")),
+    pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+    "host",
+]
 KINDS = {  # exponents (from, to), and the bits of the significand that may be set
     "typical": (120, 134, 0x7FFFFF),
     "ties": (124, 130, 0x7FF000),
@@ -94,9 +99,9 @@ def in_order(w: Array, x: Array) -> Array:
     return total
 
 
-@pytest.mark.qemu("arm")
-def test_dot_products_have_the_bits_of_separate_operations() -> None:
-    compiled = compile_for(Model(parse_module(DOTS, "dots.fwir")), board="mps2-an385")
+@pytest.mark.parametrize("board", BOARDS)
+def test_dot_products_have_the_bits_of_separate_operations(board: str) -> None:
+    compiled = compile_for(Model(parse_module(DOTS, "dots.fwir")), board=board)
     rng = np.random.default_rng(4)
     pairs = np.arange(ROWS)
     w, x = drawn(rng, pairs % len(KINDS)), drawn(rng, pairs // len(KINDS) % len(KINDS))
@@ -110,8 +115,7 @@ def test_dot_products_have_the_bits_of_separate_operations() -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.qemu("arm")
-@pytest.mark.parametrize("board", ["mps2-an385", "host"])
+@pytest.mark.parametrize("board", BOARDS)
 def test_operations_have_the_bits_of_numpy(board: str) -> None:
     rng, kinds = np.random.default_rng(5), np.arange(ROWS)
     count = len(KINDS)

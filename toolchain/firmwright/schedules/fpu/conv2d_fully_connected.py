@@ -31,9 +31,9 @@ from firmwright.ops.conv_window import ConvWindow, OutputPosition, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.fpu.microkernels import (
+    ALL_STYLES,
     FPU_TILES,
     SOFT_TILE,
-    STYLE_FEATURES,
     MultiplyAddStyle,
     activated,
     microkernel_name,
@@ -348,7 +348,7 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
 
 
 def _schedules() -> Iterator[Schedule[FpuConfig]]:
-    for style, requires in STYLE_FEATURES.items():
+    for style, requires in ALL_STYLES:
         goals = [("conv2d", ""), ("fully_connected", ""), ("transpose_conv", "")]
         goals.append(("depthwise_conv2d", "") if style is None else ("conv2d", "ram"))
         for op, goal in goals:

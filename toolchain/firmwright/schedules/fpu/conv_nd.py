@@ -24,7 +24,7 @@ from firmwright.schedules.fpu.conv2d_fully_connected import (
     tile_configs,
 )
 from firmwright.schedules.fpu.microkernels import (
-    STYLE_FEATURES,
+    ALL_STYLES,
     MultiplyAddStyle,
     schedule_name,
 )
@@ -104,5 +104,5 @@ SCHEDULES = tuple(
         partial(_build, style),
         disable_scheduling=True,
     )
-    for style, requires in STYLE_FEATURES.items()
+    for style, requires in ALL_STYLES
 )

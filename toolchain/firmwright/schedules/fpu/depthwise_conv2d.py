@@ -33,7 +33,7 @@ from firmwright.schedules.depthwise import (
 )
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.fpu.microkernels import (
-    STYLE_FEATURES,
+    FPU_STYLES,
     activated,
 )
 from firmwright.schedules.skip_constant_channels import order_all_channels
@@ -167,11 +167,11 @@ SCHEDULES = tuple(
     Schedule(
         f"fpu.depthwise.{style.value}",
         op,
-        STYLE_FEATURES[style],
+        requires,
         _configs,
         partial(_build, style),
         disable_scheduling=True,
     )
-    for style in MultiplyAdd
+    for style, requires in FPU_STYLES.items()
     for op in ("depthwise_conv2d", "conv2d")
 )

@@ -138,7 +138,6 @@ def compute_in_line(feature: str, func: tir.PrimFunc) -> tir.PrimFunc:
 
 def _without_calls(feature: str, node: Node) -> Node | None:
     call = partial(tir.IntrinsicCall, dtype=FLOAT32)
-    is_arm = feature == "mla"
     match node:
         case tir.IntrinsicCall():
             return in_line(feature, node)
@@ -150,9 +149,9 @@ def _without_calls(feature: str, node: Node) -> Node | None:
             return tir.Binary(answer, holds, tir.IntImm(0, INT32))
         case tir.Binary(op="max" | "min" as op, a=a, b=b):
             return call(_EXTREMES[op], (a, b))
-        case tir.Binary(op="add", a=a, b=b) if is_arm:
+        case tir.Binary(op="add", a=a, b=b):
             return call(_SUM, (a, b))
-        case tir.Binary(op="sub", a=a, b=b) if is_arm:
+        case tir.Binary(op="sub", a=a, b=b):
             return call(_SUM, (a, call(_NEGATED, (b,))))
         case tir.Binary(op="div", a=a, b=b) if feature != "thumb1":
             return call(_QUOTIENT, (a, b))
@@ -163,10 +162,10 @@ def _without_calls(feature: str, node: Node) -> Node | None:
         case tir.Binary(
             "mul", tir.Cast(value=whole), tir.FloatImm(value=step) as scale
         ):
-            fits = is_arm and _is_byte(whole) and 2.0**-100 < step < 2.0**100
+            fits = _is_byte(whole) and 2.0**-100 < step < 2.0**100
             return call(_SCALED, (tir.Cast(INT32, whole), scale)) if fits else None
         case tir.Binary(op="mul", a=a, b=b):
-            return call(_PRODUCT, (a, b)) if is_arm else None
+            return call(_PRODUCT, (a, b))
     return None
 
 

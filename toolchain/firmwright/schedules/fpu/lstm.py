@@ -40,7 +40,7 @@ from firmwright.schedules.fpu.logistic_tanh_softmax import (
     logistic_of,
     store_tanh,
 )
-from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, schedule_name
+from firmwright.schedules.fpu.microkernels import FPU_STYLES, schedule_name
 from firmwright.schedules.gemm import Gemm, float_gemm
 
 _WEIGHTS = (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
@@ -118,16 +118,15 @@ def _update(
 
 
 def _schedules() -> Iterator[Schedule[FpuConfig]]:
-    for style, requires in STYLE_FEATURES.items():
-        if style is not None:
-            yield Schedule(
-                schedule_name(style, "lstm"),
-                "lstm",
-                requires,
-                _configs,
-                partial(_build, style),
-                disable_scheduling=True,
-            )
+    for style, requires in FPU_STYLES.items():
+        yield Schedule(
+            schedule_name(style, "lstm"),
+            "lstm",
+            requires,
+            _configs,
+            partial(_build, style),
+            disable_scheduling=True,
+        )
 
 
 SCHEDULES = tuple(_schedules())

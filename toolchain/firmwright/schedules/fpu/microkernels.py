@@ -43,12 +43,16 @@ _C = read_sections(__file__)
 # computes one channel of one column.
 
 MultiplyAddStyle = MultiplyAdd | None
-STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
+FPU_STYLES: Mapping[MultiplyAdd, frozenset[str]] = {
     MultiplyAdd.SEPARATE: frozenset({"fpu"}),
     MultiplyAdd.CHAINED: frozenset({"fpu", "vmla"}),
-    None: frozenset({"mla"}),
 }
 """Features that micro-kernels of each style require."""
+ALL_STYLES: Sequence[tuple[MultiplyAddStyle, frozenset[str]]] = (
+    *FPU_STYLES.items(),
+    *((None, frozenset({feature})) for feature in ("mla", "softfloat", "thumb1")),
+)
+"""The styles with the features of their cores; `None` has several kinds of these."""
 SOFT_TILE = FpuTile(1, 1)
 _SOFT_DOT = "soft_dot_f32"
 _SOFT_STEP = 44
