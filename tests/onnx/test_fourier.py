@@ -1,0 +1,78 @@
+"""DFT and STFT equal ONNX Runtime, with all attributes and optional inputs."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="ONNX needs the package onnx")
+pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
+
+from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from tests.onnx.onnx_models import Array, Net
+from tests.onnx.test_nets import imported, results
+
+LENGTHS = (None, 6, 11)
+FORMS = [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 1, 0), (1, 0, 1), (2, 1, 1)]
+"""Components of the input, and whether the transform is inverse and one-sided."""
+
+
+def _check(net: Net, y: str, shape: tuple[int, ...]) -> None:
+    data = net.model(y)
+    x = net.rng.normal(size=shape).astype(np.float32)
+    (want,) = OnnxRuntimeSession(data, layers=False).run([x])
+    (got,) = results(imported(data), {"x": x}).values()
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-4)
+
+
+def _number(net: Net, value: int | None) -> str:
+    return "" if value is None else net.weight(np.array(value, np.int64))
+
+
+@pytest.mark.parametrize(("components", "inverse", "onesided"), FORMS)
+def test_transforms_equal_onnx_runtime(
+    components: int, inverse: int, onesided: int
+) -> None:
+    shape = (2, 8, 3, components)
+    lengths = (None, 15) if inverse and onesided else LENGTHS
+    for opset, length, axis in product((17, 20), lengths, (0, 1, -2)):
+        if length == 15 and axis != 1:
+            continue
+        attrs: dict[str, Any] = {"inverse": inverse, "onesided": onesided}
+        net = Net(opset=opset)
+        inputs = [net.input("x", shape), _number(net, length)]
+        if opset < 20:
+            attrs["axis"] = axis
+        else:
+            inputs.append(_number(net, axis))
+        _check(net, net.node("DFT", *inputs, **attrs), shape)
+
+
+@pytest.mark.parametrize("components", [1, 2])
+@pytest.mark.parametrize("frame", [None, 16])
+@pytest.mark.parametrize("has_window", [True, False])
+def test_transforms_over_time_equal_onnx_runtime(
+    components: int, frame: int | None, has_window: bool
+) -> None:
+    net, shape = Net(opset=17), (2, 70, components)
+    window = net.weight(np.hanning(16).astype(np.float32)) if has_window else ""
+    inputs = [net.input("x", shape), _number(net, 5), window, _number(net, frame)]
+    if frame is None and not has_window:
+        return
+    onesided = 1 if components == 1 else 0
+    _check(net, net.node("STFT", *inputs, onesided=onesided), shape)
+
+
+def test_the_window_scales_the_filters() -> None:
+    net = Net(opset=17)
+    window = net.weight(np.zeros(4, np.float32))
+    inputs = [net.input("x", (1, 8, 1)), _number(net, 4), window]
+    data = net.model(net.node("STFT", *inputs))
+    x: Array = np.ones((1, 8, 1), np.float32)
+    (got,) = results(imported(data), {"x": x}).values()
+    assert got.shape == (1, 2, 3, 2)
+    assert not got.any()
