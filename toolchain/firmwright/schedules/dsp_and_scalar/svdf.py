@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
@@ -39,6 +39,7 @@ from firmwright.schedules.svdf import (
 
 _STATE = 4
 _UNROLL = (8, 4, 2, 6, 5, 7, 3)
+_SPLIT = ("sxtb16", "sxtb16_ror8")
 Features = Callable[[ArithExpr, tir.Buffer], None]
 
 
@@ -146,13 +147,8 @@ def _multiply(
     if not has_dsp or size % (UINT32.size_bytes // kind.size_bytes):
         table = b.constant("time_weights", weights, op.input(2).dtype)
         return partial(multiply_elements, b, table)
-    halves: Array = weights.astype(np.int16)
-    if kind == INT8:
-        # A word of the state has two of weights, in the order in which SXTB16 splits
-        # it: those of elements 0 and 2, then those of 1 and 3.
-        halves = halves.reshape(len(weights), -1, 2, 2).swapaxes(2, 3)
-    words = np.ascontiguousarray(halves.reshape(len(weights), -1)).view(np.uint32)
-    table = b.constant("time_weights", words, UINT32)
+    rows = np.ascontiguousarray(weights.astype(kind.np))
+    table = b.constant("time_weights", rows.view(np.uint32), UINT32)
     return partial(_multiply_words, b, table)
 
 
@@ -160,22 +156,23 @@ def _multiply_words(
     b: Kernel, weights: tir.Buffer, state: tir.Buffer, place: UnitPlace
 ) -> None:
     """Add the products of a unit, two at once."""
-    each = INT16.size_bytes // state.dtype.size_bytes
-    count = weights.shape[1] // each
+    count = weights.shape[1]
     words = b.view("x", state, place.first, (count,), dtype=UINT32, alignment=4)
-    row = b.view("w", weights, place.unit * weights.shape[1], (weights.shape[1],))
+    row = b.view("w", weights, place.unit * count, (count,))
     with b.unrolled("i", count, *_UNROLL) as i:
         word = b.let("word", b.load(words, [i]))
-        parts = [word]
-        if each == 2:
-            parts = [
-                call_intrinsic(name, [word], UINT32)
-                for name in ("sxtb16", "sxtb16_ror8")
-            ]
-        for number, part in enumerate(parts):
-            weight = b.load(row, [i * each + number])
-            operands = [part, weight, b.load(place.total, [0])]
+        weight = b.let("weight", b.load(row, [i]))
+        halves = _halves(state.dtype, word), _halves(state.dtype, weight)
+        for pair in zip(*halves, strict=True):
+            operands = [*pair, b.load(place.total, [0])]
             b.store(place.total, [0], call_intrinsic("smlad", operands, INT32))
+
+
+def _halves(kind: DType, word: ArithExpr) -> list[ArithExpr]:
+    """Return the elements of a word in pairs of 16 bits."""
+    if kind == INT16:
+        return [word]
+    return [call_intrinsic(name, [word], UINT32) for name in _SPLIT]
 
 
 def _family(family: MicrokernelFamily, *, reads_anywhere: bool) -> _Family:
