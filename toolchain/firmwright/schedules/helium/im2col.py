@@ -1,5 +1,6 @@
 """im2col packing for Helium, with the copies, fills and gathers of int8 runs for it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,7 +39,7 @@ def copy_bytes(
     start: ArithExpr,
     count: int,
 ) -> None:
-    for first, vectors, last in _pieces(count):
+    for first, vectors, last in _pieces(b, count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
         x = b.pointer(source, start + first, elements)
@@ -53,7 +54,7 @@ def fill_bytes(
     count: int,
 ) -> None:
     name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
-    for first, vectors, last in _pieces(count):
+    for first, vectors, last in _pieces(b, count):
         y = b.pointer(target, at + first, VECTOR_BYTES * (vectors - 1) + last, "w")
         b.evaluate(f"{name}_{vectors}", [y, value, last])
 
@@ -61,13 +62,7 @@ def fill_bytes(
 def fill_buffer(
     b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
 ) -> None:
-    max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
-    whole = count // max_bytes
-    if whole:
-        with b.for_("i", whole) as i:
-            fill_bytes(b, target, i * max_bytes, value, max_bytes)
-    if count % max_bytes:
-        fill_bytes(b, target, whole * max_bytes, value, count % max_bytes)
+    fill_bytes(b, target, 0, value, count)
 
 
 def gather_bytes(
@@ -90,15 +85,21 @@ def gather_bytes(
         b.evaluate(f"mve_gather_{vectors}", [y, x, places, last])
 
 
-def _pieces(count: int) -> list[tuple[int, int, int]]:
-    """Return the calls as (first element, vectors, elements of the last vector)."""
-    max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
-    pieces = []
-    for first in range(0, count, max_bytes):
+def _pieces(b: Kernel, count: int) -> Iterator[tuple[ArithExpr | int, int, int]]:
+    """Yield each piece as its first element, vectors, elements of the last vector.
+
+    The whole pieces of a long run are one, in a loop.
+    """
+    max_bytes, done = MAX_UNROLLED_VECTORS * VECTOR_BYTES, 0
+    if count > 2 * max_bytes:
+        whole = count // max_bytes
+        done = whole * max_bytes
+        with b.for_("piece", whole) as i:
+            yield i * max_bytes, MAX_UNROLLED_VECTORS, VECTOR_BYTES
+    for first in range(done, count, max_bytes):
         size = min(max_bytes, count - first)
         last = (size - 1) % VECTOR_BYTES + 1
-        pieces.append((first, divide_up(size, VECTOR_BYTES), last))
-    return pieces
+        yield first, divide_up(size, VECTOR_BYTES), last
 
 
 def _move(

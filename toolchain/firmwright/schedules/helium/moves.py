@@ -36,8 +36,6 @@ from firmwright.ops.strided_copy import (
 )
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.im2col import (
-    MAX_UNROLLED_VECTORS,
-    VECTOR_BYTES,
     copy_bytes,
     fill_buffer,
 )
@@ -60,7 +58,6 @@ MOVES = (
     "tile",
     "transpose",
 )
-_BLOCK = MAX_UNROLLED_VECTORS * VECTOR_BYTES
 _TIME_MAX = 0.9
 _WORDS_MAX = 4
 _C = read_sections(__file__)
@@ -75,12 +72,7 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
         numbers = [axis.y_stride, axis.x_stride, count]
         b.evaluate(f"mve_copy_{to.dtype.name}", [out, run, *numbers])
         return
-    blocks = count // _BLOCK if count > 2 * _BLOCK else 0
-    if blocks:
-        with b.for_("block", blocks) as i:
-            copy_bytes(b, to, at + i * _BLOCK, x, start + i * _BLOCK, _BLOCK)
-    done = blocks * _BLOCK
-    copy_bytes(b, to, at + done, x, start + done, count - done)
+    copy_bytes(b, to, at, x, start, count)
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
