@@ -51,6 +51,22 @@ def test_a_data_dependent_row_is_read_where_its_view_starts() -> None:
     )
 
 
+def test_an_element_from_a_table_may_be_anywhere_in_its_range() -> None:
+    x, y = tir.Buffer("x", INT8, (N, 4)), tir.Buffer("y", INT8, (N, 4))
+    order, row = tir.Buffer("order", UINT8, (4,)), tir.Var("row", INT64)
+    channel = tir.Var("channel", INT64)
+    place = tir.Cast(INT64, tir.BufferLoad(order, (row,)))
+    value = tir.BufferLoad(x, (INDEX, number(3)))
+    stored = tir.BufferStore(y, (INDEX, channel), value)
+    at = tir.Binary("min", place, number(3))
+    body = loop(loop(tir.Let(channel, at, stored), row, 4))
+    # y[i, 0 .. 3] may be written before x[i, 3] is read again.
+    spans = find_offset_constraints(
+        kernel(body, tir.Param(order, "const"), x=x, y=y), "x", "y"
+    )
+    assert spans == (OffsetConstraint("x", "y", -1, 4 * N),)
+
+
 def test_a_wrapping_range_check_does_not_hide_reads() -> None:
     x, y = tir.Buffer("x", INT8, (N,)), tir.Buffer("y", INT8, (N,))
     i = tir.Var("i", UINT32)

@@ -1,10 +1,10 @@
 """Tracing of a kernel's accesses to one input and one output parameter.
 
 All iterations of a statement are computed at once; times follow program order.
-Data-dependent accesses are assumed to happen; with a data-dependent address or trip
-count the result is unknown. Stores to the input count as writes; reads of the output
-are ignored. Loops with linear addresses are reduced to their first and last iterations
-(decision 0017).
+Data-dependent accesses are assumed to happen, anywhere in the range of an address; if
+that or a trip count is unknown, so is the result. Stores to the input count as writes;
+reads of the output are ignored. Loops with linear addresses are reduced to their first
+and last iterations (decision 0017).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds, has_load, linearize
 from firmwright.ir.tir.expr_evaluation import Ints, LaneValue, evaluate_lanes
+from firmwright.ir.tir.intervals import Interval
 from firmwright.ir.tir.traversal import (
     Node,
     child_statements,
@@ -95,6 +96,10 @@ class AccessTracer:
     _events: list[tuple[Ints, LaneValue, int, bool]] = field(default_factory=list)
     _count: int = 0
     _modulus: int = 1
+    _ranges: dict[tir.Expr, Interval | None] = field(default_factory=dict)
+    _spreads: dict[str, int] = field(default_factory=dict)
+    is_exact: bool = True
+    """Whether all places are known; those that depend on a table are ranges."""
 
     def __post_init__(self) -> None:
         self._is_output = {self.source: False, self.result: True}
@@ -248,7 +253,10 @@ class AccessTracer:
                 self._loop(node, point.after(2))
             case tir.Let(var, value, body):
                 self._reads(point, value)
-                values = {**point.values, var.name: evaluate_lanes(value, point.values)}
+                lanes = evaluate_lanes(value, point.values)
+                if lanes is None:
+                    self._ranges[var] = Bounds().interval_of(value)
+                values = {**point.values, var.name: lanes}
                 self._stmt(body, replace(point.after(2), values=values))
             case tir.If():
                 self._branches(node, point)
@@ -258,8 +266,8 @@ class AccessTracer:
                 self._reads(point, source.offset)
                 later = point.after(2)
                 if buffer.name in self._is_output:
-                    places = {**point.places, buffer.name: _address(source, point)}
-                    later = replace(later, places=places)
+                    place, self._spreads[buffer.name] = self._place(source, point)
+                    later = replace(later, places={**point.places, buffer.name: place})
                 self._stmt(body, later)
             case tir.BufferStore(buffer, indices, value):
                 self._reads(point, *indices, value)
@@ -326,8 +334,9 @@ class AccessTracer:
                     self._record(part, point, write=write)
 
     def _record(self, node: _MemoryNode, point: _ProgramPoint, *, write: bool) -> None:
-        size, place = node.buffer.dtype.size_bytes, _address(node, point)
-        time = point.time
+        size, time = node.buffer.dtype.size_bytes, point.time
+        place, spread = self._place(node, point)
+        self.is_exact &= not spread
         if isinstance(node, tir.AccessPtr):
             if node.stride > 1 and self._modulus > 1:
                 # Only these elements count, of which each has its residue.
@@ -341,7 +350,38 @@ class AccessTracer:
         self._count += len(time)
         if place is None or self._count > EVENTS_MAX:
             raise UnknownAccessError
-        self._events.append((time, place, size, write))
+        self._events.append((time, place, size + spread, write))
+
+    def _place(self, node: _MemoryNode, point: _ProgramPoint) -> tuple[LaneValue, int]:
+        """Return the first byte, and by how many it may be less than the actual one."""
+        name = node.buffer.name
+        place, spread = point.places[name], self._spreads.get(name, 0)
+        for index, stride in _strided_indices(node):
+            offset, more = self._offset(index, point.values)
+            if place is None or offset is None:
+                return None, 0
+            scale = stride * node.buffer.dtype.size_bytes
+            place, spread = place + offset * scale, spread + more * scale
+        return place, spread
+
+    def _offset(
+        self, index: tir.Expr, values: Mapping[str, LaneValue]
+    ) -> tuple[LaneValue, int]:
+        """Return the least value of an index, and by how much it may be greater."""
+        exact = evaluate_lanes(index, values)
+        if exact is not None:
+            return exact, 0
+        linear, more = linearize(index), 0
+        total: int | Ints = linear.constant
+        for atom, coefficient in linear.terms.items():
+            value = evaluate_lanes(atom, values)
+            if value is None:
+                if (ends := self._ranges.get(atom)) is None:
+                    return None, 0
+                value, most = ends[:: 1 if coefficient > 0 else -1]
+                more += (most - value) * coefficient
+            total = total + value * coefficient
+        return total, more
 
     def _needed_ends(self, loop: tir.For) -> int:
         """Return how many iterations at each end determine the hull; 0 if all do."""
@@ -408,13 +448,3 @@ def _strided_indices(node: _MemoryNode) -> Iterable[tuple[tir.Expr, int]]:
     if isinstance(node, tir.AccessPtr):
         return [(node.offset, 1)]
     return zip(node.indices, node.buffer.element_strides, strict=True)
-
-
-def _address(node: _MemoryNode, point: _ProgramPoint) -> LaneValue:
-    place, size = point.places[node.buffer.name], node.buffer.dtype.size_bytes
-    for index, stride in _strided_indices(node):
-        offset = evaluate_lanes(index, point.values)
-        if place is None or offset is None:
-            return None
-        place = place + offset * (stride * size)
-    return place

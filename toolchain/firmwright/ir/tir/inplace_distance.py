@@ -96,7 +96,7 @@ def _per_channel_constraints(
     high_enough = whole.hi >= x.size_bytes // _CLOSE_FRACTION
     if not (low_enough and high_enough):
         return None
-    if trace.max_events() > EVENTS_MAX:
+    if not trace.is_exact or trace.max_events() > EVENTS_MAX:
         return None
     inner = _hull_by_residue(trace.run(pixel), pixel)
     outer = replace(whole, modulus=pixel)
