@@ -31,6 +31,7 @@ from firmwright.lower.recorded_kernels import difference_error, missing_kernel_e
 from firmwright.lower.reduction_kernels import accumulation_kernel, finish_kernel
 from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.lower.row_calls import make_row_call
+from firmwright.lower.short_loops import calls_with_short_loops
 from firmwright.lower.stall_cycles import with_stall_cycles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpTable, RowReduction
@@ -379,7 +380,7 @@ class Lowering:
         schedules = [schedule for schedule in own if schedule.requires <= available]
         if settings.flash.has_short_loops:
             schedules = [schedule.with_short_loops() for schedule in schedules]
-        elif settings.objective.minimize is Minimize.SIZE:
+        elif call.outputs[0].name in self._short_loops:
             schedules = [one.with_short_loops(only=False) for one in schedules]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
@@ -389,6 +390,10 @@ class Lowering:
         if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
             return [s for s in schedules if not s.fuses]
         return schedules
+
+    @cached_property
+    def _short_loops(self) -> frozenset[str]:
+        return calls_with_short_loops(self.module, self.ops)
 
     def _target_name(self, call: Call) -> str:
         return call.target or next(iter(self.module.targets), "")
