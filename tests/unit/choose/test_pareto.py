@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from firmwright.choose.program_regions import (
     ProgramRegion,
     RegionSequence,
     cheapest_within_budget,
     drop_dominated,
+    extended_sequences,
     pareto_front,
     sequence_peak_bytes,
 )
+from firmwright.choose.row_streaming_loop import FusedSegment
 
 CALLS = 5
 
@@ -84,3 +87,18 @@ def test_dominated_regions_are_dropped() -> None:
     )
     lean = ProgramRegion(0, 1, 4, 30)
     assert drop_dominated([slow, fat, best, lean]) == [best, lean]
+
+
+def test_sequences_get_one_more_segment_that_needs_no_more_memory() -> None:
+    segment = cast(FusedSegment, object())
+    singles = [ProgramRegion(index, index + 1, 50, 10) for index in (2, 3, 4)]
+    first = ProgramRegion(0, 2, 60, 30, segment=segment)
+    dear = ProgramRegion(2, 4, 40, 25, segment=segment)
+    cheap = ProgramRegion(3, 5, 60, 21, segment=segment)
+    large = ProgramRegion(2, 4, 61, 20, segment=segment)
+    over = ProgramRegion(1, 3, 10, 10, segment=segment)
+    regions = [first, *singles, dear, cheap, large, over]
+    assert extended_sequences((first, *singles), regions) == [
+        (first, singles[0], cheap),
+        (first, dear, singles[2]),
+    ]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from firmwright.choose import thresholds
 from firmwright.choose.kernel_selection import _streamed_percent
 from firmwright.choose.program_search import ProgramCandidate
 from firmwright.ir.module import IRModule
@@ -19,10 +20,11 @@ def _program(workspace_bytes: int) -> ProgramCandidate:
 
 @pytest.mark.parametrize(
     ("workspace_bytes", "percent"),
-    [(40_000, 115), (40_001, 107), (55_000, 107), (55_001, 102)],
+    [(40_000, 115), (40_001, 107), (55_000, 107), (75_000, 105), (75_001, 102)],
 )
 def test_a_program_may_take_more_time_the_less_memory_it_needs(
     workspace_bytes: int, percent: int
 ) -> None:
     whole = _program(100_000)
-    assert _streamed_percent(_program(workspace_bytes), whole) == percent
+    limits = thresholds.STREAMED_VECTORS_PERCENT
+    assert _streamed_percent(_program(workspace_bytes), whole, limits) == percent

@@ -19,7 +19,7 @@ Predicted code and constants do not exceed `flash_bytes`; without it, `balanced`
 trade-offs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -264,7 +264,7 @@ class KernelSelector:
         cost_of = _blend_time_and_flash(self.candidates)
         near: list[CallCandidates] = []
         for call, candidates in self.candidates:
-            near.append((call, _nearly_fastest(candidates)))
+            near.append((call, _nearly_fastest(candidates, cost_of)))
         search = ProgramSearch(
             module,
             _sort_candidates(near, cost_of),
@@ -296,12 +296,12 @@ class KernelSelector:
             self.oracle.estimate,
             streamed_percent=thresholds.STREAMED_NEED_PERCENT,
         )
+        limits = thresholds.STREAMED_SMALL_PERCENT
+        if self.oracle.has_vectors:
+            limits = thresholds.STREAMED_VECTORS_PERCENT
         fast: list[ProgramCandidate] = []
         for item in (best, *search.candidates()):
-            percent = thresholds.STREAMED_TIME_PERCENT
-            if self.oracle.has_vectors:
-                percent = _streamed_percent(item, best)
-            if 100 * item.time <= percent * best.time:
+            if 100 * item.time <= _streamed_percent(item, best, limits) * best.time:
                 fast.append(item)
         return min(fast, key=_balance)
 
@@ -317,13 +317,15 @@ def _compressible_bytes(module: IRModule) -> int:
     return saved_bytes
 
 
-def _streamed_percent(program: ProgramCandidate, whole: ProgramCandidate) -> int:
+def _streamed_percent(
+    program: ProgramCandidate, whole: ProgramCandidate, limits: Mapping[int, int]
+) -> int:
     """Return the maximum time of a program with streamed calls, in percent of `whole`.
 
-    With vectors, the rows of a layer take more time than the layer as a whole, so a
-    program that needs far less memory may take more.
+    A program that needs far less memory may take more: `limits` by its share. They are
+    higher with vectors, where rows of a layer take more time than the whole layer.
     """
-    for share, percent in thresholds.STREAMED_VECTORS_PERCENT.items():
+    for share, percent in limits.items():
         if 100 * program.workspace_bytes <= share * whole.workspace_bytes:
             return percent
     return thresholds.STREAMED_TIME_PERCENT
@@ -343,9 +345,12 @@ def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCo
 
 
 def _nearly_fastest(
-    candidates: Sequence[LoweringCandidate],
+    candidates: Sequence[LoweringCandidate], cost_of: CandidateCost
 ) -> tuple[LoweringCandidate, ...]:
-    """Return the candidates not much slower; small constants permit more time."""
+    """Return the candidates not much slower; small constants permit more time.
+
+    So does saved flash that is worth a multiple of the lost time in `cost_of`.
+    """
     fastest = min(candidates, key=_BY_TIME, default=None)
     if fastest is None:
         return ()
@@ -355,6 +360,10 @@ def _nearly_fastest(
         percent = thresholds.NEAR_PERCENT_MAX
         if 100 * item.flash_bytes <= small_flash:
             percent = thresholds.SMALL_PERCENT_MAX
+        lost_time = item.time - fastest.time
+        saved_flash = cost_of(fastest) - cost_of(item) + lost_time
+        if saved_flash >= thresholds.WORTH_TIMES * lost_time:
+            percent = max(percent, thresholds.CANDIDATE_PERCENT_MAX)
         if 100 * item.time <= percent * fastest.time:
             near.append(item)
     return tuple(near)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TypeAlias
 
 from firmwright.choose.flash_budget import CandidateCost
@@ -32,6 +32,28 @@ RegionSequence: TypeAlias = tuple[ProgramRegion, ...]
 def sequence_peak_bytes(sequence: RegionSequence) -> int:
     """Return the bytes of the region of the sequence that needs the most."""
     return max((region.peak_bytes for region in sequence), default=0)
+
+
+def extended_sequences(
+    sequence: RegionSequence, regions: Sequence[ProgramRegion]
+) -> list[RegionSequence]:
+    """Return the sequences with one of the segments in place of single calls.
+
+    They need no more than the sequence; those that cost the least are first.
+    """
+    peak_bytes = sequence_peak_bytes(sequence)
+    singles = {region.first: region for region in sequence if region.segment is None}
+    extended: list[tuple[int, RegionSequence]] = []
+    for region in regions:
+        calls = range(region.first, region.end)
+        is_single = all(call in singles for call in calls)
+        if region.segment is None or region.peak_bytes > peak_bytes or not is_single:
+            continue
+        cost = region.cost - sum(singles[call].cost for call in calls)
+        others = [own for own in sequence if own.first not in calls]
+        placed = sorted([*others, region], key=attrgetter("first"))
+        extended.append((cost, tuple(placed)))
+    return [sequence for _, sequence in sorted(extended, key=itemgetter(0))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from firmwright.choose.flash_budget import (
 from firmwright.choose.program_regions import (
     ProgramRegion,
     RegionSequence,
+    extended_sequences,
     pareto_front,
     sequence_peak_bytes,
     single_call_candidates,
@@ -217,6 +218,7 @@ class ProgramSearch:
         found: list[ProgramCandidate] = []
         for program, estimate in zip(programs, estimates, strict=True):
             found += self._variants(program, needs, estimate)
+            found += self._with_another_segment(program, regions, estimate)
         return self._front(found)
 
     def _front(
@@ -372,6 +374,27 @@ class ProgramSearch:
         if refined != picks:
             variants.append(self._candidate(program, refined, estimate_plan(refined)))
         return variants
+
+    def _with_another_segment(
+        self,
+        program: RegionSequence,
+        regions: Sequence[ProgramRegion],
+        estimate: PlanEstimate,
+    ) -> list[ProgramCandidate]:
+        """Return programs with one more segment that need less memory than the plan.
+
+        No region tells that tensors between two of them are in the way of both.
+        """
+        peak_bytes = sequence_peak_bytes(program)
+        if estimate.workspace_bytes <= peak_bytes or not _segments(program):
+            return []
+        found: list[ProgramCandidate] = []
+        for trial in extended_sequences(program, regions)[: thresholds.TRIAL_PLANS_MAX]:
+            picks = self._picks(trial)
+            own = self._estimate_plan(picks, _segments(trial))
+            if own.workspace_bytes < estimate.workspace_bytes:
+                found.append(self._candidate(trial, picks, own))
+        return found
 
     def _candidate(
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate

@@ -27,8 +27,10 @@ SMALL_PERCENT_MAX = 108
 """The same for a candidate with small constants, such as weights in four bits: ..."""
 SMALL_FLASH_PERCENT = 60
 """... at most this many percent of the bytes of the fastest candidate."""
+WORTH_TIMES = 4
+"""A saving of flash that is worth this multiple of the lost time permits more: ..."""
 CANDIDATE_PERCENT_MAX = 300
-"""Maximum time of a call's candidate in the search, unless nothing else fits."""
+"""... the maximum time of a candidate in the search, unless nothing else fits."""
 VARIANT_PERCENT_MAX = 110
 """Maximum time of a candidate that replaces a choice to suit adjacent calls."""
 UNLIMITED_PERCENT = 1_000_000
@@ -61,12 +63,14 @@ KNAPSACK_STATES_MAX = 2048
 
 STREAMED_BYTES_MIN = 12 * 1024
 """Minimum workspace at which `balanced` looks for calls to stream by rows, ..."""
-STREAMED_NEED_PERCENT = 70
+STREAMED_NEED_PERCENT = 45
 """... minimum need of one of these calls, in percent of the highest, ..."""
 STREAMED_TIME_PERCENT = 102
 """... and maximum time of the program with these calls, ..."""
-STREAMED_VECTORS_PERCENT: Mapping[int, int] = {40: 115, 55: 107}
-"""... more on a core with vectors, by its workspace in percent of that without them."""
+STREAMED_SMALL_PERCENT: Mapping[int, int] = {55: 103}
+"""... more by its workspace in percent of that without them, ..."""
+STREAMED_VECTORS_PERCENT: Mapping[int, int] = {40: 115, 55: 107, 75: 105}
+"""... and still more on a core with vectors."""
 
 BAND_ROWS = (1, 2, 4)
 """Numbers of rows per band to try: more take more memory and less overhead."""
