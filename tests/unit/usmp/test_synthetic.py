@@ -38,9 +38,11 @@ def _placed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Return a function that counts the buffers placed since its last call."""
     counts: list[int] = []
 
-    def counted(problem: object, order: list[int]) -> Layout:
-        counts.append(len(order))
-        return place_first_fit(problem, order)
+    def counted(
+        problem: object, order: list[int], known: Layout | None = None, kept: int = 0
+    ) -> Layout:
+        counts.append(len(order) - kept)
+        return place_first_fit(problem, order, known, kept)
 
     monkeypatch.setattr(heuristics, "place_first_fit", counted)
 

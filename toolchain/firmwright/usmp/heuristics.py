@@ -199,13 +199,16 @@ def order_from_layout(layout: Layout) -> list[int]:
 def improve_order(
     problem: PlanningProblem,
     best_order: Sequence[int],
-    best: Layout,
+    start: Layout,
     moves: int = MOVES_MAX,
 ) -> Layout:
     """Move top buffers forward, with restarts; return the best layout."""
+    best = start
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()
     order, current = list(best_order), best
+    # The layout to start from may be of another method.
+    is_first_fit = False
     idle_moves = 0
     # A move costs a first fit, which places every buffer: large models get fewer moves.
     affordable = _PLACEMENTS_MAX // max(1, len(order))
@@ -213,18 +216,20 @@ def improve_order(
         if best.cost <= goal:
             break
         moved = _move_forward(problem, current, order, random)
-        layout = place_first_fit(problem, moved)
+        kept = _common_length(order, moved) if is_first_fit else 0
+        layout = place_first_fit(problem, moved, current, kept)
         idle_moves += 1
         # Equal layouts are accepted, too: a sequence of them crosses a plateau to a
         # lower layout.
         if layout.cost <= current.cost or _is_tolerable(layout, best, random):
-            order, current = moved, layout
+            order, current, is_first_fit = moved, layout, True
         if layout.cost < best.cost:
             best_order, best = moved, layout
             idle_moves = 0
         # The tolerated detours have led nowhere: go on from the best order.
         if idle_moves == _RESTART_AFTER:
             order, current = list(best_order), best
+            is_first_fit = best is not start
             idle_moves = 0
     return best
 
@@ -259,27 +264,65 @@ def _move_forward(
     return moved
 
 
-def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
-    """Place each buffer in order, at the lowest offset of its first pool with room."""
+def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the number of buffers with which both orders begin."""
+    for length, (a, b) in enumerate(zip(one, other, strict=True)):
+        if a != b:
+            return length
+    return len(one)
+
+
+def place_first_fit(
+    problem: PlanningProblem,
+    order: Sequence[int],
+    known: Layout | None = None,
+    kept: int = 0,
+) -> Layout:
+    """Place each buffer in order, at the lowest offset of its first pool with room.
+
+    The first `kept` buffers have their places in `known`, the first fit of an order
+    that begins with the same buffers.
+    """
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)
     tops: dict[str, int] = {}
     unplaced_bytes = 0
-    for index in order:
+    for place, index in enumerate(order):
         buffer = problem.buffers[index]
-        for pool in buffer.pools:
-            # Buffers that are placed later have no say yet, those in other pools none.
-            active = [c for c in problem.constraints[index] if pools[c.a] == pool]
-            offset = lowest_offset(active, offsets, buffer.alignment) if active else 0
+        if known is not None and place < kept:
+            found = known.pools[index], known.offsets[index]
+        else:
+            found = _first_fit(problem, index, pools, offsets)
+        pool, offset = found
+        if pool:
+            pools[index], offsets[index] = pool, offset
             end = offset + buffer.size_bytes
-            limit = problem.limits[pool]
-            if limit is None or end <= limit:
-                pools[index], offsets[index] = pool, offset
-                tops[pool] = max(tops.get(pool, 0), end)
-                break
+            if end > tops.get(pool, -1):
+                tops[pool] = end
         else:
             unplaced_bytes += buffer.size_bytes
     return Layout(tuple(pools), tuple(offsets), tops, unplaced_bytes)
+
+
+def _first_fit(
+    problem: PlanningProblem,
+    index: int,
+    pools: Sequence[str],
+    offsets: Sequence[int],
+) -> tuple[str, int]:
+    """Return the first pool with room for a buffer, and its lowest offset there.
+
+    The pool is "" if there is none.
+    """
+    buffer = problem.buffers[index]
+    for pool in buffer.pools:
+        # Buffers that are placed later have no say yet, those in other pools none.
+        active = [c for c in problem.constraints[index] if pools[c.a] == pool]
+        offset = lowest_offset(active, offsets, buffer.alignment) if active else 0
+        limit = problem.limits[pool]
+        if limit is None or offset + buffer.size_bytes <= limit:
+            return pool, offset
+    return "", 0
 
 
 def lowest_offset(
@@ -296,7 +339,12 @@ def lowest_offset(
         a2        (xxxxxxxxxxxxxxxxxxxxxx)
         a3                                   (xxxx)    starts above: the sweep ends
     """
-    by_start = [(offsets[c.a] + c.lo, offsets[c.a] + c.hi, c) for c in constraints]
+    by_start: list[tuple[int, int, OffsetConstraint[int]]] = []
+    is_periodic = False
+    for constraint in constraints:
+        base = offsets[constraint.a]
+        by_start.append((base + constraint.lo, base + constraint.hi, constraint))
+        is_periodic = is_periodic or constraint.modulus > 1
     by_start.sort()
     offset = 0
     moved = True
@@ -316,7 +364,7 @@ def lowest_offset(
         # One sweep suffices for plain intervals. An allowed offset inside a periodic
         # interval may be inside an interval that the sweep has passed: sweeps repeat
         # until the offset is stable.
-        moved = moved and any(c.modulus > 1 for c in constraints)
+        moved = moved and is_periodic
     return offset
 
 
