@@ -47,14 +47,15 @@ class BuiltKernel:
     rule: str = DEFAULT_SCHEDULE
     config: ScheduleConfig = NO_CONFIG
 
-    def with_cost(self, cost: Cost) -> LoweringCandidate:
+    def with_cost(self, cost: Cost, scratch: int) -> LoweringCandidate:
+        """Return the kernel with its cost and its bytes of scratch memory."""
         constants = self.constants.values()
         return LoweringCandidate(
             self.rule,
             self.config,
             self.function,
             self.constants,
-            scratch_bytes=scratch_bytes(self.function),
+            scratch_bytes=scratch,
             flash_bytes=sum([constant.size_bytes for constant in constants]),
             code_bytes=cost.code_bytes,
             instructions=cost.instructions,
@@ -79,6 +80,7 @@ class KernelMemo:
         default_factory=lambda: defaultdict(list)
     )
     _costs: dict[tuple[int, Target | None], Cost] = field(default_factory=dict)
+    _scratch: dict[int, int] = field(default_factory=dict)
 
     def find(self, request: KernelRequest) -> BuiltKernel | None:
         return self._built.get(request)
@@ -105,3 +107,10 @@ class KernelMemo:
         if key not in self._costs:
             self._costs[key] = estimate()
         return self._costs[key]
+
+    def scratch_bytes(self, kernel: BuiltKernel) -> int:
+        """Return the bytes that a kernel allocates, counted once for each code."""
+        key = id(code_of(kernel.function.body))
+        if key not in self._scratch:
+            self._scratch[key] = scratch_bytes(kernel.function)
+        return self._scratch[key]

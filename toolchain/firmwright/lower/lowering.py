@@ -23,19 +23,24 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
+from firmwright.lower.available_schedules import available_schedules
+from firmwright.lower.equal_layers import EqualLayers, NamedLayer, layer_key
+from firmwright.lower.kernel_maker import KernelMaker, has_same_code_in
 from firmwright.lower.kernel_memo import BuiltKernel, KernelMemo, KernelRequest
-from firmwright.lower.kernel_texts import format_schedule, format_shapes, words_of
+from firmwright.lower.kernel_texts import format_schedule, format_shapes
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.lowered_call import LoweredCall
-from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
+from firmwright.lower.recorded_kernels import (
+    difference_error,
+    missing_kernel_error,
+    recorded_form,
+)
 from firmwright.lower.reduction_kernels import accumulation_kernel, finish_kernel
-from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.lower.row_calls import make_row_call
 from firmwright.lower.short_loops import calls_with_short_loops
 from firmwright.lower.stall_cycles import with_stall_cycles
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpTable, RowReduction
-from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import (
     DEFAULT_SCHEDULE,
     NO_CONFIG,
@@ -74,6 +79,7 @@ class Lowering:
     prefix: str = ""
     record: ProgramRecord | None = None
     kernels: KernelMemo = field(default_factory=KernelMemo)
+    equal_layers: EqualLayers | None = None  # set if candidates may be stand-ins
 
     @property
     def entry(self) -> Function:
@@ -177,24 +183,12 @@ class Lowering:
         offered = self._possible(name, call, whole)
         if not self.module.settings.weight_independent:
             return offered
-        same: list[LoweringCandidate] = []
-        for item in offered:
-            if self._suits_all_weights(item, name, call, whole):
-                same.append(item)
+        makers = [partial(other.built, name, call, whole) for other in self._variants]
+        same = [item for item in offered if has_same_code_in(item, makers)]
         if not same:
             what = "kernels that all depend on the values of the weights"
             raise errors.NotSupportedError(what)
         return tuple(same)
-
-    def _suits_all_weights(
-        self, item: LoweringCandidate, name: str, call: Call, whole: Call
-    ) -> bool:
-        """Return whether the kernel is the same for the modules with other weights."""
-        for other in self._variants:
-            variant = other.built(name, call, whole, words_of(item))
-            if variant is None or not variant.has_same_code(item):
-                return False
-        return True
 
     @cached_property
     def _variants(self) -> tuple[Lowering, ...]:
@@ -235,17 +229,12 @@ class Lowering:
         settings = replace(self.module.settings, all_channels=True)
         wide = replace(self, module=replace(self.module, settings=settings))
         # The record may come from weights with constant channels, or from a compilation
-        # for all weights, whose kernels skip none: the form with the recorded code is
-        # the one.
-        forms = [one.built(name, call, whole, kernel.schedule) for one in (self, wide)]
-        built = [form for form in forms if form is not None]
-        if not built:
+        # for all weights, whose kernels skip none.
+        makers = [partial(one.built, name, call, whole) for one in (self, wide)]
+        form = recorded_form(kernel, makers)
+        if form is None:
             raise self.difference(record, name, call, whole)
-        for form in built:
-            if digest_kernel(form.function) == kernel.code:
-                return (form,)
-        # A kernel that updates its state is compared later.
-        return (built[0],)
+        return (form,)
 
     def difference(
         self, record: ProgramRecord, name: str, call: Call, whole: Call
@@ -265,18 +254,40 @@ class Lowering:
         self, name: str, call: Call, whole: Call
     ) -> tuple[LoweringCandidate, ...]:
         op_call, tuned = make_op_call(call, self.module), self._tuned(call)
-        offered = [self._default(name, call, whole)]
-        most = offered[0].instructions
+        choices: list[tuple[Schedule[ScheduleConfig], ScheduleConfig]] = []
         for schedule in self._fitting(call):
             for config in tuned.configs(schedule, op_call):
-                candidate = self._scheduled(name, call, schedule, config, whole)
-                # A schedule that trades time for bytes is offered only within its
-                # limit, in multiples of the time of the default kernel.
-                limit = schedule.time_max * most
-                if not schedule.time_max or candidate.instructions <= limit:
-                    offered.append(candidate)
+                choices.append((schedule, config))
+        if self.equal_layers is None or call is not whole:
+            return self._built_all(name, call, whole, choices)
+        words = [format_schedule(schedule.name, config) for schedule, config in choices]
+        key = layer_key(op_call, (self._target_name(call), *words))
+        layer = NamedLayer(name, call)
+        build_all = partial(self._built_all, name, call, whole, choices)
+        return self.equal_layers.offered(key, layer, self.maker(layer), build_all)
 
-        priced = tuned.with_measured_costs(offered)
+    def maker(self, layer: NamedLayer) -> KernelMaker:
+        """Return the function that builds a kernel of `layer`; see `built`."""
+        return partial(self.built, layer.name, layer.call, layer.call)
+
+    def _built_all(
+        self,
+        name: str,
+        call: Call,
+        whole: Call,
+        choices: Sequence[tuple[Schedule[ScheduleConfig], ScheduleConfig]],
+    ) -> tuple[LoweringCandidate, ...]:
+        """Return the default kernel and those of `choices`, by ascending cost."""
+        offered = [self._default(name, call, whole)]
+        most = offered[0].instructions
+        for schedule, config in choices:
+            candidate = self._scheduled(name, call, schedule, config, whole)
+            # A schedule that trades time for bytes is offered only within its limit, in
+            # multiples of the time of the default kernel.
+            limit = schedule.time_max * most
+            if not schedule.time_max or candidate.instructions <= limit:
+                offered.append(candidate)
+        priced = self._tuned(call).with_measured_costs(offered)
         return tuple(
             sorted(priced, key=lambda item: item.instructions + item.stall_cycles)
         )
@@ -374,22 +385,9 @@ class Lowering:
 
     def _available(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         """Return the schedules that can build a kernel for a call on its target."""
-        target, settings = self._target(call), self.module.settings
-        available = self.features(target) if target else frozenset()
-        own = [schedule for schedule in self.rules if schedule.op == call.op]
-        schedules = [schedule for schedule in own if schedule.requires <= available]
-        if settings.flash.has_short_loops:
-            schedules = [schedule.with_short_loops() for schedule in schedules]
-        elif call.outputs[0].name in self._short_loops:
-            schedules = [one.with_short_loops(only=False) for one in schedules]
-        if has_weight_zero_point(make_op_call(call, self.module)):
-            schedules = [s for s in schedules if s.takes_weight_zero_point]
-        # A fused float operation rounds once instead of twice. Before a rounding to
-        # integers, that last bit may decide between two results, so such graphs get the
-        # exact kernels.
-        if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
-            return [s for s in schedules if not s.fuses]
-        return schedules
+        target, short = self._target(call), self._short_loops
+        features = self.features(target) if target else frozenset()
+        return available_schedules(self.rules, call, self.module, features, short)
 
     @cached_property
     def _short_loops(self) -> frozenset[str]:
@@ -446,5 +444,6 @@ class Lowering:
         target = self._target(call)
         weights = self.weights(target)
         estimate = partial(estimate_cost, kernel.function, self.intrinsics, weights)
-        candidate = kernel.with_cost(self.kernels.cost(kernel, target, estimate))
+        cost = self.kernels.cost(kernel, target, estimate)
+        candidate = kernel.with_cost(cost, self.kernels.scratch_bytes(kernel))
         return with_stall_cycles(candidate, call, self.module)

@@ -1,6 +1,6 @@
 """Lowering by the record of an earlier compilation, and why it may be impossible."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,14 @@ from firmwright.base.errors import MismatchError
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
-from firmwright.ir.program_record import ProgramRecord, describe_call
+from firmwright.ir.program_record import (
+    ProgramRecord,
+    RecordedKernel,
+    describe_call,
+    digest_kernel,
+)
+from firmwright.lower.kernel_maker import KernelMaker
+from firmwright.ops.schedule import LoweringCandidate
 
 HINT = (
     "update code and weights together, and compile the code with --weight-independent, "
@@ -30,6 +37,21 @@ def missing_kernel_error(
     if other:
         what += f" It has {', '.join(other[:3])}, which this model does not have."
     return MismatchError(what, where=module.name, hint="update the code, too.")
+
+
+def recorded_form(
+    kernel: RecordedKernel, makers: Sequence[KernelMaker]
+) -> LoweringCandidate | None:
+    """Return the kernel with the recorded code, or the first; None if there is none.
+
+    A kernel that updates its state is compared later.
+    """
+    forms = [build(kernel.schedule) for build in makers]
+    built = [form for form in forms if form is not None]
+    for form in built:
+        if digest_kernel(form.function) == kernel.code:
+            return form
+    return built[0] if built else None
 
 
 def difference_error(

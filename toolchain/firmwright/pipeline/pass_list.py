@@ -15,6 +15,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES
 from firmwright.ir.tir.verify import diagnose_prim_func
+from firmwright.lower.equal_layers import EqualLayers
 from firmwright.lower.lowering import Lowering
 from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
@@ -194,6 +195,14 @@ def _lower_and_select(
     features = features_of_known(module.targets.values())
     oracle = make_selection_oracle(options, memo)
     oracle = replace(oracle, has_vectors=not features.isdisjoint(_VECTOR_FEATURES))
+    equal = EqualLayers()
+    if not (lowering.tuning.layers or module.requests):
+        sharing = replace(lowering, equal_layers=equal)
+        candidates = sharing.calls()
+        selected = KernelSelector(module, candidates, lowering.rows, oracle).select()
+        complete = equal.with_own_kernels(selected, lowering.maker)
+        if complete is not None:
+            return complete
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
 
 

@@ -45,6 +45,8 @@ ExprLike: TypeAlias = "tir.Expr | ArithExpr | int | float"
 T = TypeVar("T")
 _OpenScope: TypeAlias = Callable[[tir.Stmt], tir.Stmt]
 """A declaration without its scope."""
+_NUMBERS = (int, float)
+"""The Python numbers; a tuple, as `int | float` would be built in each call."""
 
 
 def _operator(
@@ -97,7 +99,7 @@ def as_expr(value: ExprLike, like: DType = INDEX) -> tir.Expr:
     """Convert `value` to a node; a number becomes an immediate of dtype `like`."""
     if isinstance(value, ArithExpr):
         return value.expr
-    if isinstance(value, int | float):
+    if isinstance(value, _NUMBERS):
         return immediate(value, like)
     return value
 
@@ -106,7 +108,7 @@ def _dtype_of(a: ExprLike, b: ExprLike) -> DType:
     for side in (a, b):
         if isinstance(side, ArithExpr):
             return side.expr.dtype
-        if not isinstance(side, int | float):
+        if not isinstance(side, _NUMBERS):
             return side.dtype
     return FLOAT32 if isinstance(a, float) or isinstance(b, float) else INDEX
 
@@ -121,6 +123,8 @@ def binary_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
 
 
 def _fold(op: tir.BinaryOp, a: tir.Expr, b: tir.Expr) -> tir.Expr:
+    if not (isinstance(a, tir.IntImm) or isinstance(b, tir.IntImm)):
+        return tir.Binary(op, a, b)
     match op, a, b:
         case "add" | "sub" | "mul", tir.IntImm(x), tir.IntImm(y):
             return tir.IntImm(SCALAR_FUNCTIONS[op](x, y), a.dtype)
@@ -167,7 +171,7 @@ def call_intrinsic(
     name: str, args: Sequence[ExprLike], dtype: DType, like: DType = INT32
 ) -> ArithExpr:
     """Build an intrinsic value; numbers in `args` become immediates of dtype `like`."""
-    nodes = tuple(as_expr(arg, like) for arg in args)
+    nodes = tuple([as_expr(arg, like) for arg in args])
     return ArithExpr(tir.IntrinsicCall(name, nodes, dtype))
 
 
@@ -370,11 +374,11 @@ class Builder:
             raise InternalError(
                 f"store of {node.dtype.name} to {buffer.name}:{buffer.dtype.name}"
             )
-        places = tuple(as_expr(index) for index in indices)
+        places = tuple([as_expr(index) for index in indices])
         self._block.append(tir.BufferStore(buffer, places, node))
 
     def load(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
-        places = tuple(as_expr(index) for index in indices)
+        places = tuple([as_expr(index) for index in indices])
         return ArithExpr(tir.BufferLoad(buffer, places))
 
     def load_i32(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
@@ -391,7 +395,7 @@ class Builder:
         return tir.AccessPtr(buffer, as_expr(offset), extent, access, stride)
 
     def evaluate(self, name: str, args: Sequence[ExprLike]) -> None:
-        nodes = tuple(as_expr(arg, INT32) for arg in args)
+        nodes = tuple([as_expr(arg, INT32) for arg in args])
         self._block.append(tir.Evaluate(tir.IntrinsicCall(name, nodes, HANDLE)))
 
     def append(self, stmt: tir.Stmt) -> None:
@@ -410,14 +414,14 @@ class Builder:
 
     def _seq(self) -> tir.Stmt:
         """Return the current block; what follows a declaration is its scope."""
-        stmts: list[tir.Stmt] = []
+        scope: list[tir.Stmt] = []  # in reverse
         for item in reversed(self._block):
             if callable(item):
-                stmts = [item(_as_stmt(stmts))]
+                scope = [item(_as_stmt(scope[::-1]))]
             else:
-                stmts.insert(0, item)
+                scope.append(item)
         self._block = []
-        return _as_stmt(stmts)
+        return _as_stmt(scope[::-1])
 
 
 def _as_stmt(stmts: Sequence[tir.Stmt]) -> tir.Stmt:

@@ -127,7 +127,9 @@ def statements(node: tir.Stmt) -> Iterator[tir.Stmt]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(child_statements(top)[::-1])
+        bodies = _BODIES.get(type(top))
+        if bodies:
+            stack.extend(bodies(top)[::-1])
 
 
 def used_buffers(node: Node) -> dict[str, tir.Buffer]:
