@@ -118,6 +118,7 @@ class _OperationCounter:
         self.levels = [_OpenLoop(1.0, 1.0)]
         self.visited: set[int] = set()
         self.is_data_by_id: dict[int, bool] = {}  # within one statement, as `visited`
+        self.level_by_id: dict[int, int] = {}  # likewise
         self.values: dict[str, LaneValue] = dict(self.arguments)
         self.depth: dict[str, int] = {}
         self.data: set[str] = set()  # variables computed from memory
@@ -136,7 +137,7 @@ class _OperationCounter:
         self.weight, self.runs, self.copies = before
 
     def count_stmt(self, node: tir.Stmt | None) -> None:
-        self.visited, self.is_data_by_id = set(), {}
+        self.visited, self.is_data_by_id, self.level_by_id = set(), {}, {}
         match node:
             case tir.For():
                 self.count_loop(node)
@@ -271,14 +272,14 @@ class _OperationCounter:
             return
         self.visited.add(id(node))
         match node:
-            case tir.Var(name=name) if name in self.arguments:
-                self.charge("argument", 1)
-            case tir.AccessPtr(offset=offset):
-                self.count_expr(offset)
-            case tir.BufferLoad():
-                self.count_load(node)
             case tir.Binary():
                 self.count_binary(node)
+            case tir.Var(name=name) if name in self.arguments:
+                self.charge("argument", 1)
+            case tir.BufferLoad():
+                self.count_load(node)
+            case tir.AccessPtr(offset=offset):
+                self.count_expr(offset)
             case tir.Not(a=a) | tir.Cast(value=a):
                 self.count_expr(a)
                 if a.dtype.is_float != node.dtype.is_float:
@@ -426,8 +427,10 @@ class _OperationCounter:
                 return len(self.levels) - 1
             case tir.IntImm() | tir.FloatImm():
                 return 0
-            case _:
-                return max(map(self.loop_level, children(node)), default=0)
+        if id(node) not in self.level_by_id:
+            level = max(map(self.loop_level, children(node)), default=0)
+            self.level_by_id[id(node)] = level
+        return self.level_by_id[id(node)]
 
     def condition_fraction(self, cond: tir.Expr) -> Samples | float:
         match cond:

@@ -8,6 +8,7 @@ sizes of buffers and pointers are not.
 import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32
 from firmwright.ir import tir
@@ -95,8 +96,7 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
     return reader.template()
 
 
-@dataclass(frozen=True, slots=True)
-class _Visit:
+class _Visit(NamedTuple):
     """A node to read, and what is known of its place: see `Hole`."""
 
     node: Node
