@@ -24,6 +24,8 @@ OPTIONS: Mapping[str, str] = {
     "BATCH_MATMUL": "BatchMatMulOptions",
     "CONCATENATION": "ConcatenationOptions",
     "CONV_2D": "Conv2DOptions",
+    "CONV_3D": "Conv3DOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
     "CUMSUM": "CumsumOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "DEQUANTIZE": "DequantizeOptions",

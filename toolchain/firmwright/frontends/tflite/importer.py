@@ -19,6 +19,7 @@ from firmwright.frontends.tflite.signature_names import name_by_signatures
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.subgraph_importer import SubgraphImporter
 from firmwright.frontends.tflite.tensor_lists import lower_tensor_lists
+from firmwright.frontends.tflite.volume_convolutions import move_channels_to_front
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.module import IRModule
@@ -43,7 +44,7 @@ def import_model(
     graphs: list[RawSubgraph] = []
     for graph in raw.subgraphs:
         graph = split_grouped_convolutions(make_signed(widen_constants(graph)))
-        graphs.append(merge_list_updates(graph))
+        graphs.append(move_channels_to_front(merge_list_updates(graph)))
     raw = replace(raw, subgraphs=tuple(graphs))
     session = ImportSession(raw, ops, is_claimed)
     first = _entry(raw, signature)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, find_dtype
+from firmwright.base.dtypes import find_dtype
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
     RawModel,
@@ -25,9 +25,9 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
-from firmwright.ir.core import Attr
+from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
+from firmwright.ir.core import Attrs
 
-Shape = tuple[int, ...]
 ListKey = tuple[int, int]
 """Indices of the subgraph and of the tensor that is a list."""
 _LIST = "variant"
@@ -46,7 +46,7 @@ def lower_tensor_lists(model: RawModel) -> RawModel:
         return model
     graphs: list[RawSubgraph] = []
     for index, graph in enumerate(model.subgraphs):
-        graphs.append(_GraphLowering(index, graph, tensors).lower())
+        graphs.append(_GraphLowering(index, GraphRewriter(graph), tensors).lower())
     return replace(model, subgraphs=tuple(graphs))
 
 
@@ -169,26 +169,21 @@ class _GraphLowering:
     """
 
     index: int
-    graph: RawSubgraph
+    rewriter: GraphRewriter
     lists: dict[ListKey, RawTensor]
-    tensors: list[RawTensor] = field(default_factory=list)
-    nodes: list[RawNode] = field(default_factory=list)
     same: dict[int, int] = field(default_factory=dict)
 
     def lower(self) -> RawSubgraph:
-        for tensor in self.graph.tensors:
-            key = self.index, tensor.index
-            self.tensors.append(self.lists.get(key, tensor))
-        for node in self.graph.nodes:
+        graph = self.rewriter.graph
+        for index in range(len(graph.tensors)):
+            tensor = self.lists.get((self.index, index))
+            if tensor is not None:
+                self.rewriter.tensors[index] = tensor
+        for node in graph.nodes:
             places = tuple(self.same.get(index, index) for index in node.inputs)
             self._lower_node(replace(node, inputs=places))
-        outputs = [self.same.get(index, index) for index in self.graph.outputs]
-        return replace(
-            self.graph,
-            tensors=tuple(self.tensors),
-            nodes=tuple(self.nodes),
-            outputs=tuple(outputs),
-        )
+        outputs = tuple(self.same.get(index, index) for index in graph.outputs)
+        return replace(self.rewriter.subgraph(), outputs=outputs)
 
     def _lower_node(self, node: RawNode) -> None:
         match _list_operator(node):
@@ -198,49 +193,38 @@ class _GraphLowering:
                 self.same[node.outputs[0]] = node.inputs[0]
             case "GetItem":
                 operands = node.inputs[:2]
-                self._emit(node, "GATHER", operands, axis=0, batch_dims=0)
+                self.rewriter.emit(node, "GATHER", operands, axis=0, batch_dims=0)
             case "SetItem":
                 self._set_item(node)
             case _:
-                self.nodes.append(node)
+                self.rewriter.nodes.append(node)
 
     def _reserve(self, node: RawNode) -> None:
-        kind = self.tensors[node.outputs[0]]
+        kind = self.rewriter.tensors[node.outputs[0]]
         dtype = find_dtype(kind.dtype)
         assert dtype is not None, "ensured by _ListTypes"
-        sizes = [self._constant(np.int32(size)) for size in kind.shape[1:]]
+        sizes = [self._number(size) for size in kind.shape[1:]]
         dims = self._pack(node, [node.inputs[1], *sizes])
-        zero = self._constant(np.zeros((), dtype.np), kind.dtype)
-        self._emit(node, "FILL", (dims, zero))
+        zero = self.rewriter.constant("list_zero", np.zeros((), dtype.np))
+        self.rewriter.emit(node, "FILL", (dims, zero))
 
     def _set_item(self, node: RawNode) -> None:
         items, place, item = node.inputs
-        kind = self.tensors[item]
-        row = self._tensor(kind.dtype, (1, *kind.shape))
-        axis = self._constant(np.int32(0))
-        self._emit(replace(node, outputs=(row,)), "EXPAND_DIMS", (item, axis))
-        rank = len(self.tensors[items].shape)
-        start = self._pack(node, [place, *[axis] * (rank - 1)])
-        self._emit(node, "DYNAMIC_UPDATE_SLICE", (items, row, start))
+        kind = self.rewriter.tensors[item]
+        row = self.rewriter.tensor("list_item", kind.dtype, (1, *kind.shape))
+        zero = self._number(0)
+        source = replace(node, outputs=(row,))
+        self.rewriter.emit(source, "EXPAND_DIMS", (item, zero))
+        rank = len(self.rewriter.tensors[items].shape)
+        start = self._pack(node, [place, *[zero] * (rank - 1)])
+        self.rewriter.emit(node, "DYNAMIC_UPDATE_SLICE", (items, row, start))
 
     def _pack(self, node: RawNode, numbers: Sequence[int]) -> int:
-        packed = self._tensor("int32", (len(numbers),))
+        packed = self.rewriter.tensor("list_place", "int32", (len(numbers),))
         source = replace(node, outputs=(packed,))
-        self._emit(source, "PACK", tuple(numbers), values_count=len(numbers), axis=0)
+        options: Attrs = {"values_count": len(numbers), "axis": 0}
+        self.rewriter.emit(source, "PACK", numbers, **options)
         return packed
 
-    def _emit(
-        self, node: RawNode, op: str, inputs: tuple[int, ...], **options: Attr
-    ) -> None:
-        """Append an operator with the results and the place of `node`."""
-        plain = replace(node, op=op, inputs=inputs, options=options, custom_options=b"")
-        self.nodes.append(plain)
-
-    def _constant(self, value: Array | np.int32, dtype: str = "int32") -> int:
-        return self._tensor(dtype, (), value.tobytes())
-
-    def _tensor(self, dtype: str, shape: Shape, data: bytes | None = None) -> int:
-        index = len(self.tensors)
-        name = f"{self.graph.name or 'graph'}/list_{index}"
-        self.tensors.append(RawTensor(index, name, shape, dtype, buffer=data))
-        return index
+    def _number(self, value: int) -> int:
+        return self.rewriter.constant("list_number", np.array(value, np.int32))

@@ -11,14 +11,17 @@ from firmwright.frontends.tflite.node_context import (
     Importer,
     check_bias_type,
     checked_int_option,
+    constant_ints,
     fused_activation,
     input_type,
     is_unsigned,
     plain_importer,
     require_tensors,
 )
+from firmwright.frontends.tflite.volume_convolutions import CHANNELS_FIRST
 from firmwright.ir.graph.attributes.layers import (
     AveragePoolAttrs,
+    ConvNdAttrs,
     PoolAttrs,
     TransposeConvAttrs,
 )
@@ -92,6 +95,79 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 
+def _volume_convolution(context: ImportContext) -> ImportedCall:
+    """Import a convolution of [n, c, d, h, w], as volume_convolutions.py writes it."""
+    require_tensors(context, 2)
+    _check_is_volume(context)
+    stride, dilation = _volume_steps(context)
+    size = input_type(context, 1).shape[2:]
+    before: list[int] = []
+    outputs: list[int] = []
+    for axis, length in enumerate(input_type(context).shape[2:]):
+        margins = (0, 0)
+        if context.node.options["padding"] == "SAME":
+            margins = same_padding(length, size[axis], stride[axis], dilation[axis])
+        before.append(margins[0])
+        reach = (size[axis] - 1) * dilation[axis]
+        outputs.append((length + sum(margins) - reach - 1) // stride[axis] + 1)
+    attrs = ConvNdAttrs(
+        stride=stride,
+        dilation=dilation,
+        before=tuple(before),
+        outputs=tuple(outputs),
+        groups=1,
+    )
+    return ImportedCall("conv_nd", attrs, tuple(range(len(context.inputs))))
+
+
+def _transposed_volume_convolution(context: ImportContext) -> ImportedCall:
+    """Import a convolution whose result has the shape [n, d, h, w, c] of input 0."""
+    require_tensors(context, 3)
+    _check_is_volume(context)
+    stride, dilation = _volume_steps(context)
+    shape = constant_ints(context, 0, "shapes")
+    if len(shape) != 5 or max(dilation) > 1:
+        raise NotSupportedError(f"a result {list(shape)}, dilations {list(dilation)}")
+    before = (0, 0, 0)
+    if context.node.options["padding"] == "SAME":
+        # The full result is cropped by the padding of the opposite convolution.
+        sizes = zip(shape[1:4], input_type(context, 1).shape[2:], stride, strict=True)
+        first, second, third = (same_padding(*axis, 1)[0] for axis in sizes)
+        before = (first, second, third)
+    attrs = ConvNdAttrs(
+        stride=stride, dilation=dilation, before=before, outputs=shape[1:4], groups=1
+    )
+    positions = (2, 1, *range(3, len(context.inputs)))
+    return ImportedCall("conv_transpose_nd", attrs, positions)
+
+
+def _check_is_volume(context: ImportContext) -> None:
+    if not context.node.options.get(CHANNELS_FIRST):
+        raise NotSupportedError("a convolution of tensors that are not 5-D")
+
+
+def _volume_steps(
+    context: ImportContext,
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Return the strides and dilations of depth, height and width."""
+    stride = _by_axis(context, "stride_{}")
+    dilation = _by_axis(context, "dilation_{}_factor")
+    if min(*stride, *dilation) < 1:
+        raise NotSupportedError(f"strides {list(stride)}, dilations {list(dilation)}")
+    return stride, dilation
+
+
+def _by_axis(context: ImportContext, name: str) -> tuple[int, int, int]:
+    """Return the options that `name` becomes with the letter of each axis."""
+    depth, height, width = (name.format(axis) for axis in "dhw")
+    options = context.node.options
+    return (
+        checked_int_option(options[depth]),
+        checked_int_option(options[height]),
+        checked_int_option(options[width]),
+    )
+
+
 def _pool_size(context: ImportContext) -> tuple[int, int]:
     options = context.node.options
     height = options["filter_height"]
@@ -115,6 +191,8 @@ def _average_pool_attrs(context: ImportContext) -> AveragePoolAttrs:
 IMPORTERS: Mapping[str, Importer] = {
     "AVERAGE_POOL_2D": plain_importer("average_pool2d", 1, _average_pool_attrs),
     "CONV_2D": Importer("conv2d", _convolution),
+    "CONV_3D": Importer("conv_nd", _volume_convolution),
+    "CONV_3D_TRANSPOSE": Importer("conv_transpose_nd", _transposed_volume_convolution),
     "DEPTHWISE_CONV_2D": Importer("depthwise_conv2d", _convolution),
     "L2_POOL_2D": plain_importer("l2_pool2d", 1, _pool_attrs),
     "MAX_POOL_2D": plain_importer("max_pool2d", 1, _pool_attrs),
