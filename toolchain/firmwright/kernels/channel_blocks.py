@@ -75,12 +75,19 @@ class ChannelBlocks:
         padded = np.pad(values, [(0, missing), *[(0, 0)] * (values.ndim - 1)])
         return padded[self._lanes(range(self.size)).reshape(-1)]
 
-    def table(self, *parameters: Array) -> Array:
+    def table(self, *parameters: Array, small: Array | None = None) -> Array:
         """Return parameters [channel] as [block, parameter]: a row for each block.
 
         Of every four channels, it has the values of the first parameter, then those of
-        the next.
+        the next. Those of `small` are the bytes of a word:
+
+            | a0 | a1 | a2 | a3 | b0 | b1 | b2 | b3 | s3 s2 s1 s0 |
         """
         rows = self.rows(np.stack(parameters, axis=1))
         vectors = rows.reshape(-1, _VECTOR, len(parameters)).swapaxes(1, 2)
-        return np.ascontiguousarray(vectors).reshape(self.count, -1)
+        words = vectors.reshape(len(vectors), -1)
+        if small is not None:
+            bytes_of_words = self.rows(small).astype("<i1").reshape(-1, _VECTOR)
+            last = bytes_of_words.view("<i4").astype(words.dtype)
+            words = np.concatenate([words, last], axis=1)
+        return np.ascontiguousarray(words).reshape(self.count, -1)

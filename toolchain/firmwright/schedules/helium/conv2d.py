@@ -35,7 +35,7 @@ def _build(op: OpCall, config: WeightConfig, b: Kernel) -> None:
     blocks = microkernel.blocks(len(flat))
     params = vector_requantize.layer_parameters(op)
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
-    table = blocks.table(*vector_requantize.parameter_columns(params, bias))
+    table = vector_requantize.parameter_table(params, bias, blocks)
     settings = vector_requantize.epilogue_settings(params, blocks.stored)
     gemm = microkernel.gemm(b, flat, {"parameters": table}, settings)
     gemm = replace(gemm, share=int8_dot.share_of(zero_point, gemm.taps))

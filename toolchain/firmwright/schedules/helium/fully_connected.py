@@ -149,7 +149,7 @@ ROWS_ROUNDED_ONCE = DotProductKernel(
     COLUMN,
     VectorEnding(
         output=INT8,
-        tables=(ParameterTable("q", INT32, ("bias", "multiplier", "shift")),),
+        tables=(vector_requantize.PARAMETERS,),
         settings=immediates("zero_point", "low", "high", "lanes"),
         element=ROUNDED_ONCE,
         finish=_finish_once,
@@ -203,7 +203,8 @@ def _build(op: OpCall, config: WeightConfig, b: Kernel) -> None:
     else:
         microkernel = _INT8
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
-    _multiply_rows(op, b, microkernel, [bias], settings)
+    table = microkernel.blocks(len(bias)).table(bias)
+    _multiply_rows(op, b, microkernel, table, settings)
 
 
 def _channel_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -233,27 +234,30 @@ def _build_channels(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     once = _rounds_once(params)
     if once:
         params = int16_dot.adjust_round_once_shifts(params)
-    columns = vector_requantize.parameter_columns(params, bias)
     microkernel = ROWS_ROUNDED_ONCE if once else int8_dot.ROWS_BY_CHANNEL
-    lanes = microkernel.blocks(len(bias)).stored
+    blocks = microkernel.blocks(len(bias))
+    table = vector_requantize.parameter_table(params, bias, blocks)
+    lanes = blocks.stored
     settings = [params.zero_point, params.clamp_min, params.clamp_max, lanes]
     if not once:
         settings = vector_requantize.epilogue_settings(params, lanes)
-    _multiply_rows(op, b, microkernel, columns, settings)
+    _multiply_rows(op, b, microkernel, table, settings)
 
 
 def _multiply_rows(
     op: OpCall,
     b: Kernel,
     microkernel: DotProductKernel,
-    parameters: Sequence[Array],
+    parameters: Array,
     settings: Sequence[int],
 ) -> None:
-    """Multiply each row of the input by all rows of weights."""
+    """Multiply each row of the input by all rows of weights.
+
+    The parameters are those of blocks of channels.
+    """
     matrix = weights_of(op)
     outputs, depth = matrix.shape
-    table = microkernel.blocks(outputs).table(*parameters)
-    gemm = microkernel.gemm(b, matrix, {"bias": table}, settings)
+    gemm = microkernel.gemm(b, matrix, {"bias": parameters}, settings)
     gemm = replace(gemm, share=int8_dot.share_of(weight_zero_point(op), depth))
     with b.for_("n", op.output.elements // outputs) as n:
         gemm.emit(b, [b.pointer(b.input(0), n * depth, depth)], [n])

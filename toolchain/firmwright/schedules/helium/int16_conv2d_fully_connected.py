@@ -56,7 +56,7 @@ def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     microkernel = int16_dot.PAIR_INT16
     blocks = microkernel.blocks(len(flat))
     bias = bias_of(op, "int32")
-    table = blocks.table(*vector_requantize.parameter_columns(params, bias))
+    table = vector_requantize.parameter_table(params, bias, blocks)
     settings = [*int16_dot.epilogue_settings(params), blocks.stored]
     _convolve(op, b, microkernel.gemm(b, flat, {"parameters": table}, settings))
 

@@ -31,7 +31,6 @@ from firmwright.schedules.helium.dot_product_kernels import (
     DotProductKernel,
 )
 from firmwright.schedules.helium.vector_ending import (
-    ParameterTable,
     SumsInRegisters,
     VectorEnding,
 )
@@ -123,7 +122,7 @@ def _finish(vector: str, target: str, lanes: str) -> str:
 
 _ENDING = VectorEnding(
     output=INT16,
-    tables=(ParameterTable("q", INT32, ("bias", "multiplier", "shift")),),
+    tables=(vector_requantize.PARAMETERS,),
     settings=SETTINGS,
     element=REQUANTIZED,
     finish=_finish,

@@ -29,7 +29,7 @@ from firmwright.schedules.helium.dot_product_kernels import (
     PAIR,
     DotProductKernel,
 )
-from firmwright.schedules.helium.vector_ending import ParameterTable, VectorEnding
+from firmwright.schedules.helium.vector_ending import VectorEnding
 from firmwright.schedules.helium.vector_requantize import LaneRounding
 
 _C = read_sections(__file__)
@@ -76,7 +76,7 @@ REQUANTIZED = value_intrinsic(
 
 ENDING = VectorEnding(
     output=INT8,
-    tables=(ParameterTable("q", INT32, ("bias", "multiplier", "shift")),),
+    tables=(vector_requantize.PARAMETERS,),
     settings=vector_requantize.EPILOGUE_OPERANDS,
     element=REQUANTIZED,
     finish=vector_requantize.requantize_assembly,

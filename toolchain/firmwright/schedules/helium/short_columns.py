@@ -141,8 +141,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     weights = b.constant("weights", packed, INT8)
     params = vector_requantize.layer_parameters(op)
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
-    columns = vector_requantize.parameter_columns(params, bias)
-    parameters = b.constant("parameters", blocks.table(*columns), INT32)
+    table = vector_requantize.parameter_table(params, bias, blocks)
+    parameters = b.constant("parameters", table, INT32)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     window = window_of(op, kernel.shape[1:3])
     source = ConvolutionInput(b.input(0), window, zero_point)

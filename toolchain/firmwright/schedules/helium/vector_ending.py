@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, Array, DType
+from firmwright.base.dtypes import INT8, INT32, Array, DType
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.kernels.contract import Requantizer
 from firmwright.kernels.isa.c_numbers import at_least, word
@@ -25,15 +25,36 @@ _SIZES = {8: "b", 16: "h", 32: "w"}
 
 @dataclass(frozen=True, slots=True)
 class ParameterTable:
-    """A pointer to parameters of channels, as `ChannelBlocks.table` has them."""
+    """A pointer to parameters of channels, as `ChannelBlocks.table` has them.
+
+    The parameter `small` is a byte of each channel.
+    """
 
     pointer: str
     dtype: DType
     parameters: tuple[str, ...]
+    small: str = ""
+
+    @property
+    def step(self) -> int:
+        """The elements of a vector of channels."""
+        return VECTOR * len(self.parameters) + bool(self.small)
 
     def place(self, channel: int, parameter: int) -> int:
         """Return where the parameters of the vector from `channel` on begin."""
-        return channel * len(self.parameters) + VECTOR * parameter
+        return channel // VECTOR * self.step + VECTOR * parameter
+
+    def values(self, data: Array, channel: int) -> dict[str, Array]:
+        """Return the parameters of the vector from `channel` on, in numpy."""
+        found: dict[str, Array] = {}
+        for number, name in enumerate(self.parameters):
+            start = self.place(channel, number)
+            found[name] = data[start : start + VECTOR]
+        if self.small:
+            word = data[self.place(channel, len(self.parameters))]
+            shifts = range(0, INT32.bits, INT8.bits)
+            found[self.small] = np.stack([word >> n for n in shifts]).astype(np.int8)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +106,7 @@ class VectorEnding:
         channels = VECTOR + max(vector.channel for vector in vectors)
         tables = []
         for table in self.tables:
-            extent = channels * len(table.parameters)
+            extent = channels // VECTOR * table.step
             tables.append(Operand(table.pointer, "ptr", table.dtype, extent=extent))
         names = dict.fromkeys(vector.output for vector in vectors)
         outputs = [Operand(name, "ptr", self.output, "w", 1) for name in names]
@@ -109,14 +130,22 @@ class VectorEnding:
 
     def loads(self, channel: int) -> str:
         """Return C that loads the parameters of the vector from `channel` on."""
-        k = VectorBuilder("loads")
+        k, lines = VectorBuilder("loads"), []
         for table in self.tables:
             kind, size = "f" if table.dtype.is_float else "s", _SIZES[table.dtype.bits]
             load = MVE_MEMORY.rows[f"vldr{size}q_{kind}32"]
             pointer = PointerOperand(table.pointer, table.dtype)
             for number, name in enumerate(table.parameters):
                 k.named(name, load, pointer[table.place(channel, number)])
-        return vector_text(k.build_vectors())
+            if table.small:
+                small = f"{table.pointer}_bytes"
+                start = (
+                    f"{table.pointer} + {table.place(channel, len(table.parameters))}"
+                )
+                lines.append(f"const int8_t *{small} = (const int8_t *)({start});")
+                load = MVE_MEMORY.rows["vldrbq_s32"]
+                k.named(table.small, load, PointerOperand(small, INT8)[0])
+        return "\n".join([*lines, vector_text(k.build_vectors())])
 
     def portable(self, vectors: Sequence[SumVector]) -> str:
         """Return C that stores the outputs of arrays of sums, each a vector."""
@@ -144,11 +173,16 @@ class VectorEnding:
         """Return the C of one output, of channel c or channel c of vector v."""
         arguments = {"sum": total}
         for table in self.tables:
-            step = VECTOR * len(table.parameters)
-            start = "c" if is_single else f"{step} * v + c"
+            start = "c" if is_single else f"{table.step} * v + c"
             for number, name in enumerate(table.parameters):
                 place = f"{start} + {VECTOR * number}" if number else start
                 arguments[name] = f"{table.pointer}[{place}]"
+            if table.small:
+                place = str(table.step - 1)
+                if not is_single:
+                    place = f"{table.step} * v + {place}"
+                word = f"(uint32_t){table.pointer}[{place}]"
+                arguments[table.small] = f"(int8_t)({word} >> (8 * c))"
         given = (arguments.get(op.name, op.name) for op in self.element.operands)
         return f"@{self.element.name}({', '.join(given)})"
 
@@ -164,9 +198,7 @@ class VectorEnding:
             values = {**given, "sum": totals}
             for table in self.tables:
                 data = np.asarray(given[table.pointer])
-                for number, name in enumerate(table.parameters):
-                    start = table.place(vector.channel, number)
-                    values[name] = data[start : start + VECTOR]
+                values.update(table.values(data, vector.channel))
             arguments = [values[op.name] for op in self.element.operands]
             result = self.element.meaning(*arguments)
             outputs.setdefault(vector.output, []).append(result)

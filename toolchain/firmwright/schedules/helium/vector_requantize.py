@@ -11,6 +11,7 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
+from firmwright.kernels.channel_blocks import ChannelBlocks
 from firmwright.kernels.isa import mve, mve_lanes
 from firmwright.kernels.isa.c_numbers import equal, greater, less
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
@@ -24,15 +25,15 @@ from firmwright.ops.requantize import (
     float32_requantization,
 )
 from firmwright.ops.schedule import ConfigT_co, Schedule
-from firmwright.schedules.helium.vector_ending import store_lanes
+from firmwright.schedules.helium.vector_ending import ParameterTable, store_lanes
 
 _C = read_sections(__file__)
 
-# `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL
-# takes them (negative is right). VQRDMULH is the doubling high multiply of the
-# definition. VRSHL rounds halves up but the definition rounds them away from zero, so 1
-# is first subtracted from negative values that are shifted. If the lower clamp is not
-# below the zero point (ReLU), this affects only clamped values and is omitted.
+# `q` holds nine int32 for four channels: biases, multipliers, and a word of shifts as
+# VRSHL takes them (negative is right). VRSHL rounds halves up but the definition rounds
+# them away from zero, so 1 is first subtracted from negative values that are shifted.
+# If the lower clamp is not below the zero point (ReLU), this affects clamped values
+# alone and is omitted. VQRDMULH is the doubling high multiply of the definition.
 #
 # Obligations: no left shift (`supports_requantize`), multipliers are not negative, and
 # sums with bias fit 32 bits (guaranteed by the operators).
@@ -42,6 +43,7 @@ _C = read_sections(__file__)
 # Multipliers are the bits of factors.
 
 CHANNELS = 4
+PARAMETERS = ParameterTable("q", INT32, ("bias", "multiplier"), small="shift")
 
 EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "rounding", "lanes")
 
@@ -182,13 +184,14 @@ def rounding_mode(params: Requantization) -> LaneRounding:
     return LaneRounding.HALVES_AWAY_IF_SHIFTED
 
 
-def parameter_columns(params: Requantization, bias: Array) -> list[Array]:
-    """Return the parameters of each channel: biases, multipliers and shifts."""
-    channels = len(bias)
+def parameter_table(
+    params: Requantization, bias: Array, blocks: ChannelBlocks
+) -> Array:
+    """Return the table `PARAMETERS` of channels: biases, multipliers and shifts."""
     columns = [bias.astype(np.int64)]
     for values in (params.multipliers, params.shifts):
-        columns.append(np.broadcast_to(np.array(values, np.int64), channels))
-    return columns
+        columns.append(np.broadcast_to(np.array(values, np.int64), len(bias)))
+    return blocks.table(*columns[:2], small=columns[2])
 
 
 def scale_lanes(
