@@ -45,13 +45,16 @@ from tests.onnx.onnx_models import GRAPH_PASSES
 Array = NDArray[Any]
 AS_ONNX_RUNTIME = frozenset(
     {
+        "test_maxunpool_export_with_output_shape",
         "test_resize_downsample_scales_cubic_align_corners",
         "test_resize_downsample_scales_linear_align_corners",
     }
 )
-"""Tests in which ONNX Runtime, our reference, divides by the whole size of the output.
+"""Tests in which ONNX Runtime, our reference, gives other values.
 
-The package's values divide by the size before it is rounded down.
+It divides by the whole size of a resized output, the package by the size before it is
+rounded down. It takes indices of MaxUnpool as places in the output, the package as
+places in the shape without `output_shape`.
 """
 ROUNDED_ZEROS = frozenset({"test_dft_inverse", "test_dft_inverse_opset19"})
 """Tests with values that only the rounding of a fast transform makes other than 0."""

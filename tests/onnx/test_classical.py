@@ -49,6 +49,7 @@ def learned(kind: str) -> Any:
             MinMaxScaler(), Normalizer(), linear_model.LinearRegression()
         ),
         "vectors": lambda: svm.SVC(random_state=0),
+        "vector_probabilities": lambda: svm.SVC(probability=True, random_state=0),
         "vector_regression": lambda: svm.SVR(kernel="poly"),
         "bayes": naive_bayes.GaussianNB,
         "means": lambda: cluster.KMeans(3, n_init=1, random_state=0),
@@ -71,6 +72,7 @@ def learned(kind: str) -> Any:
         "logistic",
         "linear",
         "vectors",
+        "vector_probabilities",
         "vector_regression",
         "bayes",
         "means",

@@ -22,6 +22,10 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     labels_and_scores,
     ml_importers,
 )
+from firmwright.frontends.onnx.operators.pairwise_probabilities import (
+    emit_class_probabilities,
+    emit_pair_probabilities,
+)
 from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs
 from firmwright.ir.graph.attributes.movement import PadAttrs
 
@@ -91,10 +95,6 @@ def _svm_regressor(c: NodeContext) -> OnnxValue:
 
 
 def _svm_classifier(c: NodeContext) -> Results:
-    if c.attr("prob_a"):
-        raise NotSupportedError(
-            "probabilities of support vectors; train with probability=False"
-        )
     counts = tuple(c.attr("vectors_per_class", ()))
     if not counts:
         return labels_and_scores(c, _linear(c, len(class_labels(c))))
@@ -111,7 +111,12 @@ def _svm_classifier(c: NodeContext) -> Results:
         weights[row, theirs] = coefficients[i, theirs]
     kernels = _kernel(c, float_rows(c), vectors)
     scores = _product(c, kernels, weights, _float_attr(c, "rho"))
-    return _count_votes(c, scores, pairs)
+    labels, shown = _count_votes(c, scores, pairs)
+    if not c.attr("prob_a"):
+        return labels, shown
+    slopes, offsets = _float_attr(c, "prob_a"), _float_attr(c, "prob_b")
+    of_pairs = emit_pair_probabilities(c.emit, scores, slopes, offsets)
+    return labels, emit_class_probabilities(c.emit, of_pairs, pairs)
 
 
 def _count_votes(
