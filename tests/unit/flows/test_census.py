@@ -27,6 +27,7 @@ from firmwright.report.census_page import (
     render_census,
     sum_entries,
 )
+from firmwright.targets.registry import features_of_known
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
@@ -272,7 +273,19 @@ def test_schedules_that_leave_vectors_unused_are_default_loops(
     g = GraphBuilder("net")
     x = g.input("x", (1, 4), scale=0.05)
     compiled = compile_for(g.model(g.call("relu", x)), board)
-    lacking = census._schedules_lacking_vectors(compiled)
+    lacking = census._schedules_lacking_vectors(
+        features_of_known(compiled.module.targets.values())
+    )
     assert counts <= lacking
     assert bool(counts) == bool(lacking)
     assert not [name for name in lacking if name.startswith(("helium", "rvv", "fpu"))]
+
+
+def test_floats_need_no_vectors_of_integers() -> None:
+    g = GraphBuilder("net")
+    x = g.input("x", (1, 10), "float32")
+    model = g.model(g.call("softmax", x, beta=1.0))
+    compiled = compile_for(model, "qemu-riscv32-virt-v")
+    (operator,) = compiled.summary.operators
+    assert operator.schedule == "soft_float.softmax.exponentials"
+    assert not census._operators_in_default_loops(compiled)

@@ -194,13 +194,10 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
     """Return the entry with a run's costs, and their part in default loops."""
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
-    loops = _operators_with_loops(compiled)
-    lacking = _schedules_lacking_vectors(compiled)
+    slow = _operators_in_default_loops(compiled)
     by_kind: Counter[str] = Counter()
     for operator in costs.operators:
-        schedule, _, _ = operator.schedule.partition(" ")
-        is_default = schedule == DEFAULT_SCHEDULE or schedule in lacking
-        if operator.index in loops and is_default:
+        if operator.index in slow:
             by_kind[operator.kind] += operator.count
     slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
     return replace(
@@ -215,29 +212,54 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
 
 
 _VECTORS = frozenset({"mve", "rvv"})
+_FLOAT_VECTORS = frozenset({"mvefp", "rvvf"})
 _NOT_SCALAR = _VECTORS | {"mvefp", "fpu"}
 """The features of schedules for vectors, and for floats, which few vectors compute."""
 
 
-def _schedules_lacking_vectors(compiled: Compilation) -> set[str]:
-    """Return the integer schedules that leave the vectors of the core unused."""
+def _operators_in_default_loops(compiled: Compilation) -> set[int]:
+    """Return the operators whose loops use nothing that the core has for them.
+
+    Vectors are for integers on cores without vectors of floats.
+    """
     features = features_of_known(compiled.module.targets.values())
+    lacking = _schedules_lacking_vectors(features)
+    of_floats = features.isdisjoint(_FLOAT_VECTORS)
+    kernels = _kernels_with_loops(compiled)
+    operators: set[int] = set()
+    for operator in compiled.summary.operators:
+        schedule, _, _ = operator.schedule.partition(" ")
+        kernel = kernels.get(operator.index)
+        if kernel is None:
+            continue
+        is_exempt = of_floats and _computes_floats(kernel)
+        if schedule == DEFAULT_SCHEDULE or (schedule in lacking and not is_exempt):
+            operators.add(operator.index)
+    return operators
+
+
+def _schedules_lacking_vectors(features: frozenset[str]) -> set[str]:
+    """Return the integer schedules that leave the vectors of the core unused."""
     if features.isdisjoint(_VECTORS):
         return set()
     available = schedules_for(features)
     return {each.name for each in available if each.requires.isdisjoint(_NOT_SCALAR)}
 
 
-def _operators_with_loops(compiled: Compilation) -> set[int]:
-    """Return the operators whose kernels have a loop that is not short."""
+def _computes_floats(kernel: tir.PrimFunc) -> bool:
+    return any(parameter.value.dtype.is_float for parameter in kernel.params)
+
+
+def _kernels_with_loops(compiled: Compilation) -> dict[int, tir.PrimFunc]:
+    """Return the kernels that have a loop that is not short, by operator."""
     main = compiled.module.entry
     assert isinstance(main, tir.PrimFunc)
-    operators: set[int] = set()
+    kernels: dict[int, tir.PrimFunc] = {}
     for call in prim_calls(main.body):
         kernel = compiled.module.kernel(call.callee)
         if any(map(_is_loop, statements(kernel.body))):
-            operators.add(call.op)
-    return operators
+            kernels[call.op] = kernel
+    return kernels
 
 
 def _is_loop(stmt: tir.Stmt) -> bool:
