@@ -31,6 +31,7 @@ from firmwright.schedules.helium.dot_product_kernels import (
 )
 from firmwright.schedules.helium.vector_ending import VectorEnding
 from firmwright.schedules.helium.vector_requantize import LaneRounding
+from firmwright.schedules.row_dots import dot_intrinsic
 
 _C = read_sections(__file__)
 
@@ -105,22 +106,11 @@ SUM = Intrinsic(
     count=lambda args: 6 + args[1] // 16 * 4,
 )
 
-DOT = Intrinsic(
-    name="mve_dot_int8",
-    operands=(
-        *pointers(INT8, x=1, w=1),
-        *immediates("count"),
-        Operand("total", "inout", INT32),
-    ),
-    meaning=lambda x, w, count, total: (
-        total
-        + (np.asarray(x, np.int64)[:count] * np.asarray(w, np.int64)[:count]).sum(0)
-    ),
-    portable="for (int32_t i = 0; i < count; ++i) {\n    total += x[i] * w[i];\n}",
-    doc="Adds the products of `count` values and weights.",
-    requires="mve",
-    text={"gnu": _C["dot_text"]},
-    count=lambda args: 6 + args[2] // 16 * 4 + 5 * (args[2] % 16 > 0),
+DOT = dot_intrinsic(
+    "mve_dot_int8",
+    "mve",
+    _C["dot_text"],
+    lambda taps: 6 + taps // 16 * 4 + 5 * (taps % 16 > 0),
 )
 
 
