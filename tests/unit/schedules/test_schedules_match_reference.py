@@ -28,10 +28,11 @@ FOR_OTHER_LAYERS = (
     ".fused",
     ".separate",
     ".strips",
+    ".sums",
     ".winograd",
     ".float32",
 )
-"""Schedules for other dtypes, few outputs, lines, large windows or whole tiles."""
+"""Schedules for other dtypes or numerics, few outputs, lines, large windows or whole tiles."""
 LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
 FOR_SOME_LAYERS = {
     "helium.conv2d.short_columns",

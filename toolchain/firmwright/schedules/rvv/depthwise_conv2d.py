@@ -1,6 +1,9 @@
 """depthwise_conv2d on RISC-V vectors: channels in lanes, one or two pixels at once."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
 
@@ -22,6 +25,7 @@ from firmwright.schedules.rvv.endings import (
     BYTES,
     HALVES,
     NOMINAL_LANES,
+    SUMS,
     Ending,
     layer_ending,
     pixel_sums,
@@ -78,14 +82,14 @@ def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
     return blocks * (24 + 8 * pixels + 4 * rows + rows * columns * (4 + 4 * pixels))
 
 
-def _name(ending: Ending, pixels: int, weight: DType) -> str:
+def kernel_name(ending: Ending, pixels: int, weight: DType) -> str:
     wide = "_wide" if weight == INT16 else ""
     return f"rvv_depthwise{ending.name}{wide}_{pixels}"
 
 
 def _intrinsic(ending: Ending, pixels: int, weight: DType) -> Intrinsic:
     return make_intrinsic(
-        _name(ending, pixels, weight),
+        kernel_name(ending, pixels, weight),
         ending,
         pixels,
         _text(ending, pixels, weight),
@@ -95,10 +99,9 @@ def _intrinsic(ending: Ending, pixels: int, weight: DType) -> Intrinsic:
     )
 
 
+_FORMS = ((BYTES, INT8), (BYTES, INT16), (HALVES, INT8), (SUMS[INT8], INT8))
 INTRINSICS = tuple(
-    _intrinsic(ending, pixels, weight)
-    for ending, weight in ((BYTES, INT8), (BYTES, INT16), (HALVES, INT8))
-    for pixels in (1, 2)
+    _intrinsic(ending, pixels, weight) for ending, weight in _FORMS for pixels in (1, 2)
 )
 
 
@@ -109,6 +112,28 @@ def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,) if layer_ending(op, takes_zero_point=is_byte) else ()
 
 
+@dataclass(frozen=True, slots=True)
+class DepthwiseBlocks:
+    """How a layer is computed: `pixels` at a time, each of `repeats` adjacent ones.
+
+    `columns` are those of `emit_windows`.
+    """
+
+    window: ConvWindow
+    pixels: int
+    repeats: int
+    columns: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, op: OpCall) -> DepthwiseBlocks:
+        rows, columns, channels = op.input(1).shape[1:]
+        width = op.output.shape[2]
+        window = window_of(op, (rows, columns))
+        repeats = adjacent_pixels(window, width, channels)
+        row = (columns, window.dilation[1] * channels, channels * repeats)
+        return cls(window, min(2, width // repeats), repeats, row)
+
+
 def adjacent_pixels(window: ConvWindow, width: int, channels: int) -> int:
     """Return how many pixels of an output row are one."""
     if window.stride[1] != 1:
@@ -117,26 +142,22 @@ def adjacent_pixels(window: ConvWindow, width: int, channels: int) -> int:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, width = weight_offsets(op)[0], op.output.shape[2]
+    kernel = weight_offsets(op)[0]
     layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
-    rows, columns, channels = kernel.shape
-    window = window_of(op, (rows, columns))
-    repeats = adjacent_pixels(window, width, channels)
-    pixels = min(2, width // repeats)
-    flat = kernel.reshape(-1, channels).T
+    blocks = DepthwiseBlocks.of(op)
+    flat = kernel.reshape(-1, kernel.shape[2]).T
     is_wide = flat.dtype == INT16.np
-    row = (columns, window.dilation[1] * channels, channels * repeats)
     emit_window_kernel(
         b=b,
         op=op,
-        window=window,
-        name=_name(layer.ending, pixels, INT16 if is_wide else INT8),
+        window=blocks.window,
+        name=kernel_name(layer.ending, blocks.pixels, INT16 if is_wide else INT8),
         layer=layer,
         flat=flat,
-        pixels=pixels,
-        columns=row,
-        repeats=repeats,
+        pixels=blocks.pixels,
+        columns=blocks.columns,
+        repeats=blocks.repeats,
     )
 
 
