@@ -90,7 +90,6 @@ class Lowering:
 
         UnsupportedError lists all that have none.
         """
-        results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
         refused: list[errors.UnsupportedItem] = []
         what = f"{self.module.name}: kernels of operator"
@@ -98,7 +97,7 @@ class Lowering:
         for index, call in enumerate(self.entry.body):
             progress.show(index)
             try:
-                lowered.append(self._lowered(index, call, results))
+                lowered.append(self.lowered(index))
             except errors.NotSupportedError as reason:
                 where = str(call.span)
                 refused.append(errors.UnsupportedItem(call.op, where, str(reason)))
@@ -153,14 +152,15 @@ class Lowering:
         part = make_row_call(call, bands, band)
         return RowKernels(bands, partial(self._offered, name, part, call))
 
-    def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
-        """Return a call with its candidates; values in `results` leave the entry."""
+    def lowered(self, index: int) -> LoweredCall:
+        """Return call `index` with its candidates."""
+        call = self.entry.body[index]
         has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
         if has_kernel or is_subview(call.attrs):
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it
         # is copied.
-        is_copied = call.outputs[0].name in results
+        is_copied = call.outputs[0] in self.entry.sinks
         is_view = self.ops[call.op].is_view and not is_copied
         if is_view and call.inputs[0] in call.variables:
             return LoweredCall(call, ())
