@@ -35,10 +35,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     hidden = call.input(HIDDEN_STATE)
     cells = call.input(CELL_STATE)
     if (x.dtype, hidden.dtype, cells.dtype) not in _ACTIVATIONS:
-        raise NotSupportedError(
-            f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and "
-            f"{cells.dtype.name}"
-        )
+        what = f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and "
+        what += cells.dtype.name
+        if (hidden.dtype, cells.dtype) == (INT8, INT8):
+            what += "; cells have 16 bits, which LiteRT reads beyond the end of "
+            what += "this tensor, and TFLM refuses the model: convert it again"
+        raise NotSupportedError(what)
     if len(x.shape) != 3 or len(hidden.shape) != 2:
         raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
     batch, _, inputs = batch_time_inputs(call)

@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import replace
 
 from firmwright.base.errors import UnsupportedError, UsageError
+from firmwright.frontends.tflite.complex_numbers import lower_complex_numbers
 from firmwright.frontends.tflite.decoded_model import RawModel, RawSubgraph
 from firmwright.frontends.tflite.fold_list_updates import merge_list_updates
 from firmwright.frontends.tflite.grouped_convolutions import (
@@ -44,7 +45,8 @@ def import_model(
     graphs: list[RawSubgraph] = []
     for graph in raw.subgraphs:
         graph = split_grouped_convolutions(make_signed(widen_constants(graph)))
-        graphs.append(move_channels_to_front(merge_list_updates(graph)))
+        graph = lower_complex_numbers(merge_list_updates(graph))
+        graphs.append(move_channels_to_front(graph))
     raw = replace(raw, subgraphs=tuple(graphs))
     session = ImportSession(raw, ops, is_claimed)
     first = _entry(raw, signature)
