@@ -28,7 +28,7 @@ from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_o
 # the relative error. Without an FPU, an exponential is computed in integers; it ignores
 # the sign.
 
-EXP, _SOFT_EXP = "fpu_exp_below_f32", "soft_exp_below_f32"
+EXP, SOFT_EXP = "fpu_exp_below_f32", "soft_exp_below_f32"
 _LOGISTIC_IS_EXP = -9.0
 _SMALL = 0.625
 _UNROLL = (8, 7, 6, 5, 4, 3, 2)
@@ -42,7 +42,7 @@ def _exp(name: str, x: ArithExpr) -> ArithExpr:
 def logistic_of(name: str, b: Kernel, given: ArithExpr) -> ArithExpr:
     """Return the logistic of a value, by the exponential `name`."""
     x = b.let("x", given)
-    below = x if name == _SOFT_EXP else minimum(x, 0.0 - x)
+    below = x if name == SOFT_EXP else minimum(x, 0.0 - x)
     power = b.let("power", _exp(name, below))
     rest = select(x < _LOGISTIC_IS_EXP, 0.0, power)
     return select(x < 0.0, power, 1.0) / (rest + 1.0)
@@ -106,16 +106,21 @@ _BUILDS: dict[str, _Build] = {
 }
 
 
+def exponential_of(feature: str) -> str:
+    """Return the name of the exponential of cores with a feature of FLOAT_FAMILIES."""
+    return EXP if feature == "fpu" else SOFT_EXP
+
+
 def _build(
     build: _Build, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
-    build(EXP if feature == "fpu" else _SOFT_EXP, op, b)
+    build(exponential_of(feature), op, b)
     b.transform = partial(compute_in_line, feature)
 
 
 _MEANINGS: dict[str, Callable[[Array], Array]] = {
     EXP: partial(np.exp, dtype=np.float32),
-    _SOFT_EXP: lambda x: np.exp(-np.abs(x), dtype=np.float32),
+    SOFT_EXP: lambda x: np.exp(-np.abs(x), dtype=np.float32),
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 SCHEDULES = tuple(
