@@ -17,8 +17,10 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.pooling import pool_window
 from firmwright.ops.schedule import Schedule
-from firmwright.schedules.helium import pool2d
+from firmwright.schedules.helium import pool2d, pool_rows
+from firmwright.schedules.pool_windows import spans
 from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import pool2d as riscv_pool2d
@@ -33,20 +35,26 @@ CASE_NAMES = [f"{schedule.name}-{dtype.name}" for schedule, dtype in CASES]
 
 
 def pool(
-    op: str, seed: int, dtype: DType, size: tuple[int, int] | None = None
+    op: str,
+    seed: int,
+    dtype: DType,
+    size: tuple[int, int] | None = None,
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    channels: int | None = None,
 ) -> OpCall:
     rng = np.random.default_rng(seed)
     rows, columns = size or tuple(map(int, rng.integers(1, 12, 2)))
     stride = tuple(map(int, rng.integers(1, 4, 2)))
-    outputs = tuple(map(int, rng.integers(1, 4, 2)))
-    height = (outputs[0] - 1) * stride[0] + rows
-    width = (outputs[1] - 1) * stride[1] + columns
-    batch, channels = int(rng.integers(1, 3)), int(rng.integers(1, 40))
+    outputs = tuple(map(int, rng.integers(1, 4, 2) + 2 * any(padding)))
+    height = (outputs[0] - 1) * stride[0] + rows - sum(padding[:2])
+    width = (outputs[1] - 1) * stride[1] + columns - sum(padding[2:])
+    batch = int(rng.integers(1, 3))
+    channels = channels or int(rng.integers(1, 40))
     point = int(rng.integers(-128, 128)) if dtype == INT8 else 0
     quantization = Quantization((0.1,), (point,))
     attrs = {
         "stride": (stride[0], stride[1]),
-        "padding": (0, 0, 0, 0),
+        "padding": padding,
         "dilation": (1, 1),
         "activation": ("none", "relu", "relu6")[seed % 3],
         "size": (rows, columns),
@@ -74,9 +82,8 @@ def test_means_of_values_without_a_sign(judge, schedule: Schedule) -> None:
         call = pool("average_pool2d", seed, INT8, size)
         attrs = replace(call.attributes(AveragePoolAttrs), unsigned=True)
         unsigned = replace(call, attrs=attrs)
-        assert bool(schedule.configs(unsigned)) == (size != (1, 1))
-        for config in schedule.configs(unsigned):
-            judge(unsigned, schedule, config)
+        (config,) = schedule.configs(unsigned)
+        judge(unsigned, schedule, config)
 
 
 def test_sums_that_fit_no_half_are_words(judge) -> None:
@@ -94,11 +101,44 @@ def test_floats_have_other_schedules() -> None:
         assert not schedule.configs(floats)
 
 
-def test_windows_over_the_border_have_other_schedules() -> None:
-    call = pool("max_pool2d", 2, INT8, (3, 3))
-    padded = replace(call.attributes(PoolAttrs), padding=(1, 0, 0, 0))
-    assert HELIUM_MAX.configs(call)
-    assert not HELIUM_MAX.configs(replace(call, attrs=padded))
+@pytest.mark.parametrize(("schedule", "dtype"), CASES, ids=CASE_NAMES)
+def test_windows_over_the_border_have_fewer_taps(
+    judge, schedule: Schedule, dtype: DType
+) -> None:
+    for seed, padding in enumerate([(1, 0, 0, 0), (0, 2, 1, 1), (1, 1, 1, 1)]):
+        call = pool(schedule.op, seed, dtype, (3, 3), padding, 1 + 9 * seed)
+        (config,) = schedule.configs(call)
+        judge(call, schedule, config)
+
+
+def test_many_different_windows_have_other_schedules() -> None:
+    few, many = (3, 3, 0, 0), (3, 3, 3, 3)
+    for padding in (few, many):
+        x = TensorType((1, 9, 9, 16), INT8, Quantization((0.1,), (0,)))
+        call = pool("max_pool2d", 2, INT8, (7, 7))
+        attrs = replace(call.attributes(PoolAttrs), padding=padding, stride=(1, 1))
+        padded = replace(call, inputs=(x,), outputs=(x,), attrs=attrs)
+        assert len(spans(pool_window(padded), 0)) == 7
+        assert bool(HELIUM_MAX.configs(padded)) == (padding == few)
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_pixels_of_few_words_are_gathered(judge, words: int, dtype: DType) -> None:
+    (schedule,) = pool_rows.SCHEDULES
+    channels = words * 4 // dtype.size_bytes
+    sides = [(0, 0, 0, 0), (1, 0, 2, 1), (0, 1, 0, 1)]
+    for seed in range(9):
+        call = pool(schedule.op, seed, dtype, (3, 3), sides[seed % 3], channels)
+        (config,) = schedule.configs(call)
+        judge(call, schedule, config)
+    column = pool(schedule.op, 1, dtype, (3, 6), channels=channels)
+    x, y = column.input(0), column.output
+    x = replace(x, shape=(*x.shape[:2], 6, channels))
+    y = replace(y, shape=(*y.shape[:2], 1, channels))
+    judge(replace(column, inputs=(x,), outputs=(y,)), schedule, config)
+    wide = pool(schedule.op, 0, dtype, channels=channels + 1)
+    assert not schedule.configs(wide)
 
 
 def test_reciprocals_are_exact_for_all_sums() -> None:

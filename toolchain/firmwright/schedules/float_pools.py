@@ -22,18 +22,18 @@ from firmwright.kernels.elementwise import (
     element_intrinsics,
 )
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pooling import pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     activated,
     activation_code,
 )
-from firmwright.schedules.pooling import (
+from firmwright.schedules.pool_windows import (
+    PoolCall,
+    PoolWindow,
     build_pixels,
-    executed_instructions,
-    is_inside,
-    pool_pointers,
+    has_few_spans,
 )
+from firmwright.schedules.pooling import executed_instructions, pool_pointers
 
 _LEAST = float(np.finfo(np.float32).min)
 _WINDOW = (*immediates(*WINDOW_NUMBERS), *inputs(FLOAT32, "start"))
@@ -114,18 +114,25 @@ class FloatPools:
 
     def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         settings = (_number(_LEAST), activation_code(op))
-        build_pixels(f"{self.family}_maximum_f32", settings, op, b)
+        call = PoolCall(f"{self.family}_maximum_f32", settings)
+        build_pixels(op, b, lambda _: call)
 
     def _build_mean(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-        taps = int(np.prod(pool_window(op).size))
+        def choose(window: PoolWindow) -> PoolCall:
+            return self.mean(window.count, activation_code(op))
+
+        build_pixels(op, b, choose)
+
+    def mean(self, taps: int, activation: int) -> PoolCall:
+        """Return the micro-kernel of a mean of `taps` elements."""
         is_exact = taps & (taps - 1) == 0
         numbers = (_number(0.0), _number(taps), _number(1 / taps if is_exact else 0.0))
-        settings = (*numbers, int(is_exact), activation_code(op))
-        build_pixels(f"{self.family}_mean_f32", settings, op, b)
+        settings = (*numbers, int(is_exact), activation)
+        return PoolCall(f"{self.family}_mean_f32", settings)
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    fits = op.input(0).dtype == FLOAT32 and is_inside(op)
+    fits = op.input(0).dtype == FLOAT32 and has_few_spans(op)
     return (NO_CONFIG,) if fits else ()
 
 

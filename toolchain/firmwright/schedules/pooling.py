@@ -6,9 +6,9 @@
             for each tap of the window: value = max(value, tap), or value + tap
             store the value, limited, or the mean
 
-The loops over pixels are here for all instruction sets. Those that have vectors take
-the other two loops from kernels/elementwise.py, and list their instructions
-(`MaxRows`, `MeanRows`). Windows must be inside the input.
+The loops over pixels are those of pool_windows.py, for all instruction sets. Those that
+have vectors take the other two loops from kernels/elementwise.py, and list their
+instructions (`MaxRows`, `MeanRows`).
 
 The mean of integers takes no division. The sum begins with the half that rounds and a
 number that makes it positive, and the reciprocal of the number of taps is exact for all
@@ -16,8 +16,7 @@ sums that are possible (`exact_reciprocal`). Halves are rounded away from zero: 
 even number of taps, 1 is subtracted from negative sums.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -28,8 +27,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike, maximum, minimum
-from firmwright.ir.tir.inplace_distance import excluded_distances
+from firmwright.ir.tir.builder import ArithExpr, Builder, maximum, minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.elementwise import (
     WINDOW_NUMBERS,
@@ -42,79 +40,19 @@ from firmwright.kernels.isa.c_numbers import greater, less
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
-from firmwright.ops.conv_window import OutputPosition, output_positions
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pooling import pool_window
 from firmwright.ops.requantize import quantized_activation_range
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.pool_windows import (
+    PoolCall,
+    PoolWindow,
+    build_pixels,
+    has_few_spans,
+    pool_windows,
+)
 
 Fold: TypeAlias = Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None]
 """A schedule's `fold`."""
-
-# ---- loops over pixels ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PooledPixel:
-    """An output pixel: its position, its number, and that of its window's corner."""
-
-    at: OutputPosition
-    place: ArithExpr
-    corner: ArithExpr
-
-
-def is_inside(op: OpCall) -> bool:
-    """Return whether all windows are inside the input."""
-    window = pool_window(op)
-    return not (window.guarded(0) or window.guarded(1))
-
-
-@contextmanager
-def pooled_pixels(op: OpCall, b: Kernel) -> Iterator[PooledPixel]:
-    """Loop over the output pixels of a pool."""
-    window = pool_window(op)
-    _, height, width, _ = op.output.shape
-    rows, cols = window.input_size
-    with output_positions(b, op.output.shape) as at:
-        top = at.n * rows + at.oy * window.stride[0]
-        corner = top * cols + at.ox * window.stride[1]
-        yield PooledPixel(at, (at.n * height + at.oy) * width + at.ox, corner)
-
-
-def build_pixels(
-    name: str, settings: Sequence[ExprLike], op: OpCall, b: Kernel
-) -> None:
-    """Call the micro-kernel `name` for all channels of each pixel."""
-    window = pool_window(op)
-    channels = op.output.shape[3]
-    steps = (
-        window.dilation[0] * window.input_size[1] * channels,
-        window.dilation[1] * channels,
-    )
-    reach = (window.size[0] - 1) * steps[0] + (window.size[1] - 1) * steps[1] + channels
-    with pooled_pixels(op, b) as pixel:
-        y = b.pointer(b.y, pixel.place * channels, channels, "w")
-        x = b.pointer(b.input(0), pixel.corner * channels, reach)
-        b.evaluate(name, [y, x, *window.size, *steps, *settings, channels])
-    b.state_inplace_distances(_distances(op, reach - channels + 1))
-
-
-def _distances(op: OpCall, reach: int) -> tuple[int, int]:
-    """Return the excluded in-place distances, if channels are computed in their order.
-
-    Those of vectors of channels are a part of them. A channel's window is of `reach`
-    elements.
-    """
-    window = pool_window(op)
-    batch, height, width, channels = op.output.shape
-    rows, cols = window.input_size
-    n, oy, ox, c = np.ix_(*map(np.arange, (batch, height, width, channels)))
-    corner = (n * rows + oy * window.stride[0]) * cols + ox * window.stride[1]
-    size = op.output.dtype.size_bytes
-    first = (corner * channels + c).reshape(-1) * size
-    to = np.arange(op.output.elements) * size
-    return excluded_distances((first, first + reach * size), (to, to + size))
-
 
 # ---- micro-kernels -------------------------------------------------------------------
 
@@ -319,9 +257,8 @@ class Mean:
     reciprocal: Reciprocal
 
 
-def find_mean(op: OpCall, lanes: Sequence[DType]) -> Mean | None:
-    """Return the constants for the first of `lanes` that can hold all sums."""
-    taps = int(np.prod(pool_window(op).size))
+def find_mean(op: OpCall, lanes: Sequence[DType], taps: int) -> Mean | None:
+    """Return the constants for the first of `lanes` that can hold sums of `taps`."""
     is_unsigned = op.attributes(AveragePoolAttrs).unsigned
     dtype = op.input(0).dtype
     start = taps // 2 - taps * dtype.min
@@ -362,28 +299,37 @@ class IntegerPools:
             f"{name}.average_pool2d.channels",
             "average_pool2d",
             frozenset({feature}),
-            lambda op: (NO_CONFIG,) if self._mean(op) else (),
+            self._mean_configs,
             self._build_mean,
             fold=fold,
         )
         return maxima, means
 
     def _configs(self, op: OpCall) -> Sequence[ScheduleConfig]:
-        fits = is_inside(op) and op.input(0).dtype in self.sums
+        fits = op.input(0).dtype in self.sums and has_few_spans(op)
         return (NO_CONFIG,) if fits else ()
 
-    def _mean(self, op: OpCall) -> Mean | None:
-        if not self._configs(op):
-            return None
-        return find_mean(op, self.sums[op.input(0).dtype])
+    def _mean_configs(self, op: OpCall) -> Sequence[ScheduleConfig]:
+        configs = self._configs(op)
+        for part in pool_windows(op):
+            if configs and part.count > 1 and self._mean(op, part) is None:
+                return ()
+        return configs
 
-    def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    def _mean(self, op: OpCall, window: PoolWindow) -> Mean | None:
+        return find_mean(op, self.sums[op.input(0).dtype], window.count)
+
+    def maximum(self, op: OpCall, _: PoolWindow) -> PoolCall:
+        """Return the micro-kernel of a maximum."""
         dtype = op.input(0).dtype
         settings = (dtype.min, *activation_limits(op))
-        build_pixels(f"{self.family}_max_{dtype.name}", settings, op, b)
+        return PoolCall(f"{self.family}_max_{dtype.name}", settings)
 
-    def _build_mean(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-        mean = self._mean(op)
+    def _mean_call(self, op: OpCall, window: PoolWindow) -> PoolCall:
+        """Return the micro-kernel of a mean; that of one tap is the maximum of it."""
+        if window.count == 1:
+            return self.maximum(op, window)
+        mean = self._mean(op, window)
         assert mean is not None
         settings = (
             mean.start,
@@ -393,4 +339,10 @@ class IntegerPools:
             *activation_limits(op),
         )
         name = mean_name(self.family, op.input(0).dtype, mean.lane)
-        build_pixels(name, settings, op, b)
+        return PoolCall(name, settings)
+
+    def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        build_pixels(op, b, partial(self.maximum, op))
+
+    def _build_mean(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        build_pixels(op, b, partial(self._mean_call, op))

@@ -15,7 +15,8 @@ from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.pooling import activation_limits, is_inside, pooled_pixels
+from firmwright.schedules.pool_windows import is_inside, pooled_pixels
+from firmwright.schedules.pooling import activation_limits
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows
 # of up to 255 elements. SSUB8 and SEL select the greater of four pairs of bytes.

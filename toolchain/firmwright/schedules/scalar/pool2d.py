@@ -11,7 +11,7 @@ from firmwright.ir.tir.builder import maximum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.pooling import is_inside, pooled_pixels
+from firmwright.schedules.pool_windows import is_inside, pooled_pixels
 
 # With a relu, only the order of floats above 0 matters, which is that of their bits.
 
