@@ -1,10 +1,11 @@
 """Pools of float32, of any instruction set with vectors: the channels of a pixel.
 
 A mean sums its window in the order of the default loops, and divides by the number of
-taps, or multiplies by its inverse if that is exact.
+taps, or multiplies by its inverse if that is exact. Means and sums over all axes but
+the last are those of a window of all pixels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.values import AxesAttrs, ReductionAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, select
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, inputs
@@ -23,7 +25,9 @@ from firmwright.kernels.elementwise import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.channel_sums import ChannelSums, find_channel_sums
 from firmwright.schedules.helium_floats.accumulate_f32 import (
+    ACTIVATION_CODES,
     activated,
     activation_code,
 )
@@ -100,17 +104,19 @@ class FloatPools:
             take=take,
         )
 
-    def schedules(self, name: str) -> tuple[Schedule[ScheduleConfig], ...]:
+    def schedules(self, name: str) -> Iterator[Schedule[ScheduleConfig]]:
+        """Yield the schedules of pools, then those of sums of channels."""
+        needed = frozenset({self.feature})
         builds = {
             "max_pool2d": self._build_max,
             "average_pool2d": self._build_mean,
         }
-        return tuple(
-            Schedule(
-                f"{name}.{op}.floats", op, frozenset({self.feature}), _configs, build
+        for op, build in builds.items():
+            yield Schedule(f"{name}.{op}.floats", op, needed, _configs, build)
+        for op in ("mean", "sum", "reduction"):
+            yield Schedule(
+                f"{name}.{op}.floats", op, needed, _sum_configs, self._build_sums
             )
-            for op, build in builds.items()
-        )
 
     def _build_max(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         settings = (_number(_LEAST), activation_code(op))
@@ -130,10 +136,43 @@ class FloatPools:
         settings = (*numbers, int(is_exact), activation)
         return PoolCall(f"{self.family}_mean_f32", settings)
 
+    def _build_sums(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        sums = _channel_sums(op)
+        assert sums is not None
+        pixels, channels = sums.pixels, sums.channels
+        size = pixels * channels
+        call = self.mean(pixels if op.op == "mean" else 1, ACTIVATION_CODES["none"])
+        with b.for_("image", sums.images) as image:
+            y = b.pointer(b.y, image * channels, channels, "w")
+            x = b.pointer(b.input(0), image * size, size)
+            window = (1, pixels, size, channels)
+            b.evaluate(call.name, [y, x, *window, *call.settings, channels])
+
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     fits = op.input(0).dtype == FLOAT32 and has_few_spans(op)
     return (NO_CONFIG,) if fits else ()
+
+
+_LEAST_CHANNELS = 2
+
+
+def _channel_sums(op: OpCall) -> ChannelSums | None:
+    """Return the sums of a call if they are of elements, in the order of the loops."""
+    match op.attrs:
+        case AxesAttrs(axes=axes, float_order=()):
+            pass
+        case ReductionAttrs(formula="a", perms=(), step="add", axes=axes):
+            pass
+        case _:
+            return None
+    x = op.input(0)
+    is_float = x.dtype == FLOAT32
+    return find_channel_sums(x.shape, axes, _LEAST_CHANNELS) if is_float else None
+
+
+def _sum_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    return () if _channel_sums(op) is None else (NO_CONFIG,)
 
 
 def _number(value: float) -> tir.FloatImm:

@@ -4,10 +4,7 @@ Four sums at a time become outputs, if their requantization has no left shift. O
 as in the default loops.
 """
 
-from collections.abc import Sequence
-
 from firmwright.base.dtypes import INT8, INT32
-from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.reductions import (
@@ -16,22 +13,10 @@ from firmwright.ops.reductions import (
     reduced_count,
 )
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.ops.schedule import Schedule, ScheduleConfig
+from firmwright.schedules.channel_sums import integer_configs
 from firmwright.schedules.helium import requantize_values, vector_requantize
 from firmwright.schedules.helium.pool2d import ADD_ROW, take_rows
-
-_LANES = 4
-
-
-def configs_by_channel(op: OpCall) -> Sequence[ScheduleConfig]:
-    """Return a configuration if every element is added to the sum of its channel."""
-    x, attrs = op.input(0), op.attributes(AxesAttrs)
-    *outer, channels = x.shape
-    kept = [n for axis, n in enumerate(outer) if axis not in attrs.axes]
-    is_by_channel = len(outer) not in attrs.axes and max(kept, default=1) == 1
-    if x.dtype != INT8 or attrs.float_order or channels < _LANES:
-        return ()
-    return (NO_CONFIG,) if is_by_channel else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -61,7 +46,7 @@ SCHEDULES = tuple(
         f"helium.{name}.channels",
         name,
         frozenset({"mve"}),
-        configs_by_channel,
+        integer_configs,
         _build,
         fold=take_rows,
     )

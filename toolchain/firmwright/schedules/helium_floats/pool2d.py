@@ -46,4 +46,4 @@ MEANS = window_loop(
 )
 _POOLS = FloatPools("mve", "mvefp", VECTOR, helium_text, (KEEP_STORES,))
 INTRINSICS = _POOLS.intrinsics(MAXIMA, MEANS)
-SCHEDULES = _POOLS.schedules("helium")
+SCHEDULES = tuple(_POOLS.schedules("helium"))

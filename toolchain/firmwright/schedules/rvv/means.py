@@ -21,7 +21,7 @@ from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.reductions import finish_sums
 from firmwright.ops.schedule import Schedule, ScheduleConfig
-from firmwright.schedules.helium.means import configs_by_channel
+from firmwright.schedules.channel_sums import integer_configs
 from firmwright.schedules.pooling import executed_instructions
 from firmwright.schedules.rvv.endings import NOMINAL_LANES
 
@@ -71,8 +71,6 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 SCHEDULES = tuple(
-    Schedule(
-        f"rvv.{name}.channels", name, frozenset({"rvv"}), configs_by_channel, _build
-    )
+    Schedule(f"rvv.{name}.channels", name, frozenset({"rvv"}), integer_configs, _build)
     for name in ("mean", "sum")
 )

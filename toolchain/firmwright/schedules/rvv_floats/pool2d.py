@@ -41,4 +41,4 @@ _POOLS = FloatPools(
     "rvv", "rvvf", NOMINAL_LANES, partial(riscv_text, lanes=NOMINAL_LANES)
 )
 INTRINSICS = _POOLS.intrinsics(MAXIMA, MEANS)
-SCHEDULES = _POOLS.schedules("rvv")
+SCHEDULES = tuple(_POOLS.schedules("rvv"))
