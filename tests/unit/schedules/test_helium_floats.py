@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.nodes import TensorType
@@ -57,6 +58,10 @@ def floats(shape: tuple[int, ...]) -> TensorType:
     return TensorType(shape, FLOAT32)
 
 
+def constant(values: Array) -> Constant:
+    return Constant.from_array("row", values, FLOAT32)
+
+
 def test_sums_of_the_last_axis_have_other_schedules() -> None:
     rows = {each.op: each for each in float_pools.SCHEDULES}["mean"]
     for shape, axes, kept in [((3, 8), (1,), (3,)), ((3, 4, 5), (0, 2), (4,))]:
@@ -68,7 +73,9 @@ def test_sums_of_the_last_axis_have_other_schedules() -> None:
 def elementwise(op: str, seed: int) -> OpCall:
     rng = np.random.default_rng(seed)
     kind = floats(tuple(map(int, rng.integers(1, 9, 3))))
-    if op == "hard_swish":
+    if op == "expression":
+        return formula(seed)
+    if op in ("hard_swish", "relu", "relu6"):
         return OpCall(op, (kind,), (kind,), NO_ATTRS, (None,))
     activation = str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"]))
     return OpCall(
@@ -78,6 +85,59 @@ def elementwise(op: str, seed: int) -> OpCall:
         attrs_from_mapping(op, {"activation": activation}),
         (None, None),
     )
+
+
+FORMULAS = [
+    ("a + b", (3, 5, 7), (3, 5, 7)),
+    ("b - a", (3, 5, 7), (7,)),
+    ("a * b", (3, 5, 7), (3, 5, 1)),
+    ("max(c * b + a, 0.0)", (9,), (4, 9), (4, 9)),
+    ("min(max(a * b + c, 0.0), 6.0)", (2, 4, 3), (2, 4, 1), (2, 4, 3)),
+    ("float32(0.3) - a", (2, 9)),
+    ("(1.5 + a * a) * b", (6, 6), (1,)),
+    ("b - (a - 0.25) * c", (2, 6, 8), (2, 1, 1), (6, 8)),
+]
+
+
+def formula(seed: int) -> OpCall:
+    text, *shapes = FORMULAS[seed % len(FORMULAS)]
+    attrs = attrs_from_mapping("expression", {"formula": text, "perms": ()})
+    largest = np.broadcast_shapes(*shapes)
+    kinds = tuple(map(floats, shapes))
+    return OpCall("expression", kinds, (floats(largest),), attrs, (None,) * len(kinds))
+
+
+def test_constants_of_rows_are_copied() -> None:
+    schedules = {each.op: each for each in float_elements.SCHEDULES}
+    rng = np.random.default_rng(1)
+    row = rng.normal(size=6).astype(np.float32)
+    kind = floats((32, 6))
+    attrs = attrs_from_mapping("mul", {"activation": "none"})
+    call = OpCall("mul", (kind, floats((6,))), (kind,), attrs, (None, constant(row)))
+    x = rng.normal(size=kind.shape).astype(np.float32)
+    (config,) = schedules["mul"].configs(call)
+    actual = executed(call, lambda b: schedules["mul"].build(call, config, b), [x])
+    np.testing.assert_array_equal(actual, x * row)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("a / b", [(3, 4), (3, 4)]),
+        ("a * b + c * d", [(3, 4)] * 4),
+        ("max(a, 0.0) + b", [(3, 4)] * 2),
+        ("a + b", [(1, 4), (3, 1)]),
+        ("a * b", [(3, 4, 5), (1, 4, 1)]),
+        ("a * b + c", [(3, 4, 5), (3, 1, 1), (5,)]),
+    ],
+)
+def test_other_formulas_have_other_schedules(text: str, shapes: list) -> None:
+    schedule = {each.op: each for each in float_elements.SCHEDULES}["expression"]
+    attrs = attrs_from_mapping("expression", {"formula": text, "perms": ()})
+    kinds = tuple(map(floats, shapes))
+    y = floats(np.broadcast_shapes(*shapes))
+    call = OpCall("expression", kinds, (y,), attrs, (None,) * len(kinds))
+    assert not schedule.configs(call)
 
 
 def pool(op: str, seed: int) -> OpCall:
@@ -127,7 +187,7 @@ def executed(
         func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
     )
     y = np.full(call.output.shape, np.nan, np.float32)
-    names = ("x", "x_1")
+    names = ("x", "x_1", "x_2")
     inputs = dict(zip(names, arrays, strict=False))
     interpret(func, {**inputs, "y": y}, INTRINSICS, constants=kernel.constants)
     return y

@@ -1,6 +1,7 @@
-"""float32 add, sub, mul and hard_swish of any instruction set with vectors.
+"""float32 functions of elements for any instruction set with vectors.
 
-Every element is rounded as in the default loops.
+Every element is rounded as in the default loops. Operators of two tensors and formulas
+are chains (float_chains.py).
 """
 
 import operator
@@ -8,18 +9,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.rounding import divide_up
+from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, maximum, minimum
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.kernels.elementwise import Compute, ElementLoop, element_intrinsics
-from firmwright.kernels.program import PointerOperand
+from firmwright.kernels.isa.instruction import Instr
+from firmwright.kernels.program import PointerOperand, VirtualRegister
+from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.float_chains import (
+    ChainOp,
+    ChainStep,
+    Place,
+    find_chain,
+    find_rows,
+)
 from firmwright.schedules.helium_floats.accumulate_f32 import (
+    ACTIVATION_CODES,
     activated,
-    activation_code,
     activation_instructions,
 )
 from firmwright.schedules.schedule_factories import for_inputs_of
@@ -36,6 +49,31 @@ PAIRS: dict[str, Callable[[ArithExpr, ArithExpr], ArithExpr]] = {
 def pair_loop(compute: Compute) -> ElementLoop:
     """Return the loop of an operator of two tensors of equal shape."""
     return ElementLoop((_A, _B), _Y, FLOAT32, compute)
+
+
+def number_loop(
+    op: ChainOp,
+    spread: Instr,
+    combine: Instr,
+    activate: Callable[[VectorBuilder, VirtualRegister], VirtualRegister],
+) -> ElementLoop:
+    """Return the loop of an operation of a tensor and the number `number`.
+
+    `spread` makes a vector of a number.
+    """
+
+    def compute(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
+        (x,) = lanes
+        number = k(spread, k.number("number", FLOAT32))
+        operands = (number, x) if op is ChainOp.SUB_FROM else (x, number)
+        return activate(k, k.named("value", combine, *operands))
+
+    return single_loop(compute)
+
+
+def pair_of(op: ChainOp) -> str:
+    """Return the operator of two tensors that computes an operation."""
+    return "sub" if op is ChainOp.SUB_FROM else op.name.lower()
 
 
 def single_loop(compute: Compute) -> ElementLoop:
@@ -100,14 +138,39 @@ class FloatElements:
             self.macros,
         )
 
+    def number(self, op: ChainOp, loop: ElementLoop) -> tuple[Intrinsic, ...]:
+        """Return the micro-kernel of an operation of a tensor and a number."""
+        return element_intrinsics(
+            self._number_name(op),
+            (
+                *pointers(FLOAT32, x=1),
+                *pointers(FLOAT32, "w", y=1),
+                *inputs(FLOAT32, "number"),
+                *immediates("activation", "count"),
+            ),
+            partial(_number_element, op),
+            f"{_name(op)} of a number, for each of `count` elements.",
+            self.feature,
+            self.text(loop),
+            lambda args: (
+                10
+                + divide_up(args[4], self.lanes)
+                * (5 + activation_instructions(args[3]))
+            ),
+            self.macros,
+        )
+
+    def _number_name(self, op: ChainOp) -> str:
+        return f"{self.family}_{_name(op)}_number_f32"
+
     def schedules(
         self, name: str, singles: Sequence[str]
     ) -> Iterator[Schedule[ScheduleConfig]]:
-        """Yield the schedules of pairs, then those of functions of one tensor."""
+        """Yield the schedules of chains, then those of functions of one tensor."""
         needed = frozenset({self.feature})
-        for op in PAIRS:
+        for op in (*PAIRS, "expression"):
             yield Schedule(
-                f"{name}.{op}.floats", op, needed, _pair_configs, self._build_pair
+                f"{name}.{op}.floats", op, needed, _chain_configs, self._build_chain
             )
         configs = for_inputs_of(FLOAT32)
         for op in singles:
@@ -115,12 +178,39 @@ class FloatElements:
                 f"{name}.{op}.floats", op, needed, configs, self._build_single
             )
 
-    def _build_pair(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-        count = op.output.elements
-        pair = [b.pointer(b.input(index), 0, count) for index in (0, 1)]
-        y = b.pointer(b.y, 0, count, "w")
-        name = f"{self.family}_{op.op}_f32"
-        b.evaluate(name, [*pair, y, activation_code(op), count])
+    def _build_chain(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+        chain = find_chain(op)
+        assert chain is not None
+        rows = find_rows(op, chain)
+        assert rows is not None
+        operands = list(map(partial(_operand, b, rows.size), chain.steps, rows.places))
+        last = len(operands) - 1
+        with b.for_("row", op.output.elements // rows.size) as row:
+            at = row * rows.size
+            x = b.pointer(b.input(int(chain.start)), at, rows.size)
+            y = b.pointer(b.y, at, rows.size, "w")
+            for number, (step, operand) in enumerate(
+                zip(chain.steps, operands, strict=True)
+            ):
+                code = ACTIVATION_CODES[chain.activation] if number == last else 0
+                ends: list[ExprLike] = [y, code, rows.size]
+                self._emit(step.op, x, operand(row), ends, b)
+                x = b.pointer(b.y, at, rows.size)
+
+    def _emit(
+        self,
+        op: ChainOp,
+        x: tir.AccessPtr,
+        operand: ExprLike,
+        ends: Sequence[ExprLike],
+        b: Kernel,
+    ) -> None:
+        y, *settings = ends
+        if not isinstance(operand, tir.AccessPtr):
+            b.evaluate(self._number_name(op), [x, y, operand, *settings])
+            return
+        pair = [operand, x] if op is ChainOp.SUB_FROM else [x, operand]
+        b.evaluate(f"{self.family}_{pair_of(op)}_f32", [*pair, *ends])
 
     def _build_single(self, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         count = op.output.elements
@@ -128,16 +218,63 @@ class FloatElements:
         b.evaluate(f"{self.family}_{op.op}_f32", [*ends, count])
 
 
+def _name(op: ChainOp) -> str:
+    return op.name.lower()
+
+
 def _pair_element(op: str, a: ArithExpr, b: ArithExpr, **x: ArithExpr) -> ArithExpr:
     return activated(PAIRS[op](a, b), x["activation"])
 
 
-def _pair_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    for kind in (op.input(0), op.input(1)):
-        if kind.dtype != FLOAT32 or kind.shape != op.output.shape:
-            return ()
-    return (NO_CONFIG,)
+def _number_element(op: ChainOp, x: ArithExpr, **given: ArithExpr) -> ArithExpr:
+    number = given["number"]
+    operands = (number, x) if op is ChainOp.SUB_FROM else (x, number)
+    return activated(PAIRS[pair_of(op)](*operands), given["activation"])
+
+
+def _chain_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    chain = find_chain(op)
+    fits = chain is not None and find_rows(op, chain) is not None
+    return (NO_CONFIG,) if fits else ()
+
+
+def _operand(
+    b: Kernel, size: int, step: ChainStep, place: Place
+) -> Callable[[ArithExpr], ExprLike]:
+    """Return the operand of a step for a row, a pointer or a number."""
+    if not isinstance(step.operand, int):
+        literal = tir.FloatImm(float(step.operand), FLOAT32)
+        return lambda row: literal
+    index = step.operand
+    source = b.input(index)
+    match place:
+        case Place.WHOLE:
+            return lambda row: b.pointer(source, row * size, size)
+        case Place.ROW:
+            constant = b.call.constant(index)
+            if constant is not None:
+                copies = size // source.elements
+                values = np.tile(constant.array().reshape(-1), copies)
+                source = b.constant("row", values, FLOAT32)
+            return lambda row: b.pointer(source, 0, size)
+        case Place.NUMBER:
+            number = _element(b, source, 0)
+            return lambda row: number
+    return lambda row: _element(b, source, row)
+
+
+def _element(b: Kernel, source: tir.Buffer, at: ArithExpr | int) -> ArithExpr:
+    elements = b.view("elements", source, 0, (source.elements,))
+    return b.let("number", b.load(elements, [at]))
 
 
 def hard_swish(x: ArithExpr) -> ArithExpr:
     return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0
+
+
+def relu(x: ArithExpr) -> ArithExpr:
+    return maximum(x, 0.0)
+
+
+def relu6(x: ArithExpr) -> ArithExpr:
+    return minimum(maximum(x, 0.0), 6.0)

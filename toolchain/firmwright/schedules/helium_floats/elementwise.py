@@ -1,9 +1,9 @@
-"""float32 add, sub, mul and hard_swish on Helium, four elements at a time."""
+"""float32 functions of elements on Helium, four elements at a time."""
 
 from collections.abc import Iterator, Sequence
 
 from firmwright.ir.tir.intrinsic import Intrinsic
-from firmwright.kernels.elementwise import ElementLoop, helium_text
+from firmwright.kernels.elementwise import Compute, ElementLoop, helium_text
 from firmwright.kernels.isa import mve_float
 from firmwright.kernels.isa.c_numbers import quotient, whole_float
 from firmwright.kernels.isa.instruction import Instr
@@ -11,7 +11,8 @@ from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.schedules import float_elements
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.float_elements import FloatElements, single_loop
+from firmwright.schedules.float_chains import ChainOp
+from firmwright.schedules.float_elements import FloatElements, pair_of, single_loop
 from firmwright.schedules.helium.vector_ending import VECTOR
 from firmwright.schedules.helium_floats.accumulate_f32 import activate_lanes
 
@@ -34,6 +35,30 @@ def pair_loop(op: str) -> ElementLoop:
     return float_elements.pair_loop(compute)
 
 
+def number_loop(op: ChainOp) -> ElementLoop:
+    """Return the loop of an operation of a tensor and a number."""
+    combine = _PAIRS[pair_of(op)]
+    return float_elements.number_loop(
+        op, mve_float.vdupq_n_f32, combine, activate_lanes
+    )
+
+
+# ---- limits --------------------------------------------------------------------------
+
+
+def _limits(most: int | None) -> Compute:
+    def compute(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
+        (value,) = lanes
+        zero = k(mve_float.vdupq_n_f32, k(whole_float, 0))
+        value = k(mve_float.vmaxnmq_f32, value, zero)
+        if most is not None:
+            limit = k(mve_float.vdupq_n_f32, k(whole_float, most))
+            value = k(mve_float.vminnmq_f32, value, limit)
+        return value
+
+    return compute
+
+
 # ---- hard_swish ----------------------------------------------------------------------
 
 
@@ -54,14 +79,23 @@ def _hard_swish_lanes(
 
 
 HARD_SWISH = single_loop(_hard_swish_lanes)
+FUNCTIONS = {
+    "hard_swish": (float_elements.hard_swish, HARD_SWISH, 20),
+    "relu": (float_elements.relu, single_loop(_limits(None)), 5),
+    "relu6": (float_elements.relu6, single_loop(_limits(6)), 6),
+}
+"""The expression of an element, its loop, and the instructions of a vector."""
 _ELEMENTS = FloatElements("mve", "mvefp", VECTOR, helium_text, (KEEP_STORES,))
 
 
 def _intrinsics() -> Iterator[Intrinsic]:
     for op in _PAIRS:
         yield from _ELEMENTS.pair(op, pair_loop(op))
-    yield from _ELEMENTS.single("hard_swish", float_elements.hard_swish, HARD_SWISH, 20)
+    for operation in ChainOp:
+        yield from _ELEMENTS.number(operation, number_loop(operation))
+    for op, (element, loop, instructions) in FUNCTIONS.items():
+        yield from _ELEMENTS.single(op, element, loop, instructions)
 
 
 INTRINSICS = tuple(_intrinsics())
-SCHEDULES = tuple(_ELEMENTS.schedules("helium", ["hard_swish"]))
+SCHEDULES = tuple(_ELEMENTS.schedules("helium", tuple(FUNCTIONS)))
