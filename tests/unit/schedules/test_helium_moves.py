@@ -125,7 +125,7 @@ def test_flips_are_not_offered_for_floats() -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [INT32, INT64], ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("words", [1, 2, 4])
+@pytest.mark.parametrize("words", [1, 2, 4, 16])
 def test_indices_select_slices_and_are_limited(words: int, dtype: DType) -> None:
     x = np.random.default_rng(words).normal(size=(7, words)).astype(np.float32)
     places = np.array([0, 6, -1, -7, 3, 9, -20, 2, 5], dtype.np)

@@ -172,7 +172,7 @@ def _is_whole(op: OpCall, source: Source) -> bool:
 # ---- rows ----------------------------------------------------------------------------
 
 
-class Place(Enum):
+class OperandPlace(Enum):
     """Where the elements of an operand are, for a row of the result."""
 
     WHOLE = auto()
@@ -189,7 +189,7 @@ class ChainRows:
     """The elements of a row, and the place of the operand of each step."""
 
     size: int
-    places: tuple[Place, ...]
+    places: tuple[OperandPlace, ...]
 
 
 def find_rows(op: OpCall, chain: Chain) -> ChainRows | None:
@@ -202,9 +202,9 @@ def find_rows(op: OpCall, chain: Chain) -> ChainRows | None:
     for step, place in zip(chain.steps, places, strict=True):
         if place is None:
             return None
-        if place is Place.NUMBER_OF_ROW:
+        if place is OperandPlace.NUMBER_OF_ROW:
             numbers.add(elements // _elements(op, step.operand))
-        if place is Place.ROW:
+        if place is OperandPlace.ROW:
             is_constant = op.constant(int(step.operand)) is not None
             sizes = constant if is_constant else variable
             sizes.add(_elements(op, step.operand))
@@ -230,15 +230,15 @@ def _elements(op: OpCall, source: Source) -> int:
     return op.input(source).elements if isinstance(source, int) else 1
 
 
-def _place(op: OpCall, source: Source) -> Place | None:
+def _place(op: OpCall, source: Source) -> OperandPlace | None:
     if _is_whole(op, source):
-        return Place.WHOLE
+        return OperandPlace.WHOLE
     if not isinstance(source, int) or _elements(op, source) == 1:
-        return Place.NUMBER
+        return OperandPlace.NUMBER
     shape = op.output.shape
     own = (1,) * (len(shape) - len(op.input(source).shape)) + op.input(source).shape
     moving = [axis for axis, n in enumerate(own) if n > 1]
     if own[moving[0] :] == shape[moving[0] :]:
-        return Place.ROW
+        return OperandPlace.ROW
     after = moving[-1] + 1
-    return Place.NUMBER_OF_ROW if own[:after] == shape[:after] else None
+    return OperandPlace.NUMBER_OF_ROW if own[:after] == shape[:after] else None

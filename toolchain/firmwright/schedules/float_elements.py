@@ -26,7 +26,7 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.float_chains import (
     ChainOp,
     ChainStep,
-    Place,
+    OperandPlace,
     find_chain,
     find_rows,
 )
@@ -239,7 +239,7 @@ def _chain_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _operand(
-    b: Kernel, size: int, step: ChainStep, place: Place
+    b: Kernel, size: int, step: ChainStep, place: OperandPlace
 ) -> Callable[[ArithExpr], ExprLike]:
     """Return the operand of a step for a row, a pointer or a number."""
     if not isinstance(step.operand, int):
@@ -248,16 +248,16 @@ def _operand(
     index = step.operand
     source = b.input(index)
     match place:
-        case Place.WHOLE:
+        case OperandPlace.WHOLE:
             return lambda row: b.pointer(source, row * size, size)
-        case Place.ROW:
+        case OperandPlace.ROW:
             constant = b.call.constant(index)
             if constant is not None:
                 copies = size // source.elements
                 values = np.tile(constant.array().reshape(-1), copies)
                 source = b.constant("row", values, FLOAT32)
             return lambda row: b.pointer(source, 0, size)
-        case Place.NUMBER:
+        case OperandPlace.NUMBER:
             number = _element(b, source, 0)
             return lambda row: number
     return lambda row: _element(b, source, row)

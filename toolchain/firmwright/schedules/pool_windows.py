@@ -65,7 +65,7 @@ def pooled_pixels(op: OpCall, b: Kernel) -> Iterator[PooledPixel]:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TapSpan:
     """Outputs [first, first + count) along an axis, with `taps` inside the input each.
 
     The first tap of the first output is input `start`.
@@ -77,19 +77,19 @@ class Span:
     start: int
 
 
-def spans(window: ConvWindow, axis: int) -> list[Span]:
+def spans(window: ConvWindow, axis: int) -> list[TapSpan]:
     """Return the spans along an axis, in the order of the outputs."""
     step, dilation = window.stride[axis], window.dilation[axis]
-    found: list[Span] = []
+    found: list[TapSpan] = []
     for output in range(window.output_size(*window.input_size)[axis]):
         origin = output * step - window.padding[2 * axis]
         taps = np.arange(window.size[axis]) * dilation + origin
         inside = taps[(taps >= 0) & (taps < window.input_size[axis])]
-        span = Span(output, 1, inside.size, int(inside[0]) if inside.size else 0)
+        span = TapSpan(output, 1, inside.size, int(inside[0]) if inside.size else 0)
         last = found[-1] if found else span
         follows = last.start + last.count * step == span.start
         if found and last.taps == span.taps and follows:
-            span = Span(last.first, last.count + 1, last.taps, last.start)
+            span = TapSpan(last.first, last.count + 1, last.taps, last.start)
             found.pop()
         found.append(span)
     return found
@@ -145,7 +145,7 @@ def has_few_spans(op: OpCall) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class PixelRun:
+class WindowRun:
     """Pixels with equal windows, of a row, or of a column if rows have one pixel.
 
     `place` and `corner` are the elements of the first pixel in the output, and of its
@@ -159,7 +159,7 @@ class PixelRun:
     window: PoolWindow
 
 
-def pixel_runs(op: OpCall, b: Kernel) -> Iterator[PixelRun]:
+def pixel_runs(op: OpCall, b: Kernel) -> Iterator[WindowRun]:
     """Loop over images and rows, and yield the runs of a row; b has their loops."""
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
@@ -172,7 +172,7 @@ def pixel_runs(op: OpCall, b: Kernel) -> Iterator[PixelRun]:
                 place = (n * height + oy + down.first) * width
                 corner = (n * rows + oy * window.stride[0] + down.start) * cols
                 for across in spans(window, 1):
-                    yield PixelRun(
+                    yield WindowRun(
                         down.count if is_column else across.count,
                         (place + across.first) * channels,
                         (corner + across.start) * channels,
@@ -198,7 +198,7 @@ def build_pixels(
     state_distances(op, b)
 
 
-def call_pixels(op: OpCall, b: Kernel, run: PixelRun, call: PoolCall) -> None:
+def call_pixels(op: OpCall, b: Kernel, run: WindowRun, call: PoolCall) -> None:
     """Call a micro-kernel for each pixel of a run."""
     channels = op.output.shape[3]
     with b.for_("ox", run.count) as ox:

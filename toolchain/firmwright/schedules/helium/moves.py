@@ -1,11 +1,12 @@
 """Data movement operators, and inversions of sign bits, by vectors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array, DType
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
@@ -42,7 +43,7 @@ from firmwright.schedules.helium.im2col import (
 from firmwright.schedules.schedule_factories import helium_schedule
 
 # Operators that copy runs use `_copy` in their default loops. A dynamic_gather of
-# slices of up to four words looks up four indices at a time.
+# slices of some words looks up four indices at a time.
 
 MOVES = (
     "batch_to_space_nd",
@@ -59,7 +60,7 @@ MOVES = (
     "transpose",
 )
 _TIME_MAX = 0.9
-_WORDS_MAX = 4
+_WORDS_MAX = 32
 _C = read_sections(__file__)
 _Place = tuple[tir.Buffer, ArithExpr]
 
@@ -123,7 +124,7 @@ def _evaluate(
 def _slice_words(op: OpCall) -> int:
     """Return the words of a slice, or 0 if slices cannot be gathered.
 
-    They can along the only axis that counts, if they are whole and few words.
+    They can along the only axis that counts, if they are a few whole words.
     """
     attrs, x = op.attributes(DynamicGatherAttrs), op.input(0)
     if attrs.mode != "along":
@@ -167,11 +168,11 @@ def _move(
     meaning: Meaning,
     doc: str,
     section: str,
-    cost: float,
+    count: Callable[[Sequence[int]], int],
     places: int = 0,
     **values: object,
 ) -> Intrinsic:
-    """Return an intrinsic that executes about `cost` instructions for each element."""
+    """Return an intrinsic with the C text of a section."""
     return Intrinsic(
         f"mve_{name}",
         (
@@ -185,8 +186,13 @@ def _move(
         doc,
         requires="mve",
         text={"gnu": fill_text(_C[section], **values)},
-        count=lambda args: 12 + round(args[-1] * cost),
+        count=count,
     )
+
+
+def _executed_gather(args: Sequence[int]) -> int:
+    words, count = args[-3], args[-1]
+    return 12 + divide_up(count, 4) * (14 + 7 * words)
 
 
 def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
@@ -197,7 +203,7 @@ def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
         meaning=strided,
         doc="Copies `count` elements with strides.",
         section="copy",
-        cost=6 / lanes,
+        count=lambda args: 12 + round(args[-1] * 6 / lanes),
         n=lanes,
         bits=128 // lanes,
         c=letter,
@@ -237,7 +243,7 @@ INTRINSICS = (
         meaning=_gathered,
         doc="Copies slices of a few words, those at `count` indices.",
         section="gather",
-        cost=4,
+        count=_executed_gather,
         places=1,
     ),
 )

@@ -28,7 +28,7 @@ from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.pool2d import POOLS
 from firmwright.schedules.pool_windows import (
-    PixelRun,
+    WindowRun,
     call_pixels,
     has_few_spans,
     pixel_runs,
@@ -115,7 +115,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _call_row(
-    op: OpCall, b: Kernel, run: PixelRun, y: tir.Buffer, x: tir.Buffer
+    op: OpCall, b: Kernel, run: WindowRun, y: tir.Buffer, x: tir.Buffer
 ) -> None:
     """Call the micro-kernel for all pixels of a run."""
     channels = op.output.shape[3]
