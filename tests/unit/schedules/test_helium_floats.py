@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, Array, DType
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.attributes.base import NO_ATTRS
@@ -20,8 +20,10 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import Schedule
+from firmwright.schedules.helium import pool_rows
 from firmwright.schedules.helium_floats import elementwise as float_elements
 from firmwright.schedules.helium_floats import pool2d as float_pools
+from firmwright.schedules.helium_floats import products
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
@@ -140,10 +142,10 @@ def test_other_formulas_have_other_schedules(text: str, shapes: list) -> None:
     assert not schedule.configs(call)
 
 
-def pool(op: str, seed: int) -> OpCall:
+def pool(op: str, seed: int, channels: int | None = None) -> OpCall:
     rng = np.random.default_rng(seed)
     size, stride, outputs = (rng.integers(1, n, 2) for n in (5, 4, 4))
-    channels = int(rng.integers(1, 14))
+    channels = channels or int(rng.integers(1, 14))
     attrs = {
         "size": tuple(map(int, size)),
         "stride": tuple(map(int, stride)),
@@ -186,7 +188,8 @@ def executed(
     verify_prim_func(
         func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
     )
-    y = np.full(call.output.shape, np.nan, np.float32)
+    fill = np.nan if call.output.dtype.is_float else 77
+    y = np.full(call.output.shape, fill, call.output.dtype.np)
     names = ("x", "x_1", "x_2")
     inputs = dict(zip(names, arrays, strict=False))
     interpret(func, {**inputs, "y": y}, INTRINSICS, constants=kernel.constants)
@@ -218,3 +221,72 @@ def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
             call, lambda b, c=call, k=config: schedule.build(c, k, b), arrays
         )
         np.testing.assert_array_equal(actual, expected)
+
+
+PRODUCTS = [
+    ([(5, 7, 1), (1, 7, 9)], (), (1,), (5, 9)),
+    ([(2, 3, 4, 1), (2, 1, 4, 37)], (), (2,), (2, 3, 37)),
+    ([(6, 3, 1), (1, 20, 6)], ((1, 0, 2), (0, 2, 1)), (1,), (3, 20)),
+    ([(1, 8, 3), (4, 8, 1)], (), (1,), (4, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, INT32], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("case", range(len(PRODUCTS)))
+def test_products_are_sums_in_the_order_of_the_loops(case: int, dtype: DType) -> None:
+    shapes, perms, axes, y = PRODUCTS[case]
+    attrs = {"formula": "a * b", "perms": perms, "step": "add", "axes": axes}
+    kinds = tuple(TensorType(shape, dtype) for shape in shapes)
+    call = OpCall(
+        "reduction",
+        kinds,
+        (TensorType(y, dtype),),
+        attrs_from_mapping("reduction", {**attrs, "keep_dims": False}),
+        (None, None),
+    )
+    check(products.SCHEDULES[0], call, case)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_pixels_of_few_floats_are_gathered(channels: int) -> None:
+    for seed in range(8):
+        check(pool_rows.SCHEDULES[1], pool("max_pool2d", seed, channels), seed)
+
+
+def check(schedule: Schedule, call: OpCall, seed: int) -> None:
+    """Compare the schedule with the default loops."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for kind in call.inputs:
+        if kind is not None:
+            drawn = 1e4 * rng.normal(size=kind.shape)
+            arrays.append(drawn.astype(kind.dtype.np))
+    expected = executed(call, lambda b: op_table()[call.op].lower(call, b), arrays)
+    (config,) = schedule.configs(call)
+    actual = executed(call, lambda b: schedule.build(call, config, b), arrays)
+    np.testing.assert_array_equal(actual, expected)
+
+
+CONVOLUTIONS = [
+    ((1, 3, 5, 9), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), (5, 9), 1),
+    ((2, 4, 20), (6, 2, 3), (2,), (1,), (2,), (11,), 2),
+    ((1, 8, 4, 5), (1, 8, 1, 1), (1, 1), (1, 1), (0, 0), (4, 5), 1),
+    ((1, 1, 7, 40), (2, 1, 2, 3), (1, 2), (2, 3), (0, 1), (5, 18), 1),
+]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, INT32], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("case", range(len(CONVOLUTIONS)))
+def test_convolutions_with_channels_first_are_products(case: int, dtype: DType) -> None:
+    x, w, stride, dilation, before, outputs, groups = CONVOLUTIONS[case]
+    attrs = {"stride": stride, "dilation": dilation, "before": before}
+    attrs |= {"outputs": outputs, "groups": groups}
+    shapes = [x, w] + [(w[0],)] * (case % 2)
+    call = OpCall(
+        "conv_nd",
+        tuple(TensorType(shape, dtype) for shape in shapes),
+        (TensorType((x[0], w[0], *outputs), dtype),),
+        attrs_from_mapping("conv_nd", attrs),
+        (None,) * len(shapes),
+    )
+    check(products.SCHEDULES[1], call, case)

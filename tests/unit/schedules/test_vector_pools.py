@@ -125,7 +125,7 @@ def test_many_different_windows_have_other_schedules() -> None:
 @pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("words", [1, 2, 4])
 def test_pixels_of_few_words_are_gathered(judge, words: int, dtype: DType) -> None:
-    (schedule,) = pool_rows.SCHEDULES
+    schedule, _ = pool_rows.SCHEDULES
     channels = words * 4 // dtype.size_bytes
     sides = [(0, 0, 0, 0), (1, 0, 2, 1), (0, 1, 0, 1)]
     for seed in range(9):

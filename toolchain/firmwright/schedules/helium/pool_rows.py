@@ -6,41 +6,49 @@ tap are gathered. With 8 channels of int8 and stride 2:
     input row    |p0   |p1   |p2   |p3   |        2 words for each pixel
     tap 0         0 1         2 3                 lanes 0 to 3
     tap 1               0 1         2 3
-
-Pixels whose windows cross the border are computed one by one, as those of pool2d.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates
+from firmwright.ir.tir.builder import ExprLike
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs
 from firmwright.kernels.elementwise import WINDOW_NUMBERS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium.pool2d import POOLS
 from firmwright.schedules.pool_windows import (
-    WindowRun,
-    call_pixels,
     has_few_spans,
     pixel_runs,
     state_distances,
 )
 from firmwright.schedules.pooling import activation_limits, pool_pointers
-from firmwright.schedules.schedule_factories import helium_schedule
+from firmwright.schedules.schedule_factories import (
+    helium_float_schedule,
+    helium_schedule,
+)
 
 _C = read_sections(__file__)
 _WORD_BYTES, _VECTOR_BYTES = 4, 16
 _PIXEL_BYTES = (4, 8, 16)
-_NUMBERS = (*WINDOW_NUMBERS, "pixel", "pixel_step", "low", "high", "count")
+_DTYPES = (INT8, INT16, FLOAT32)
+_INFINITY = float("inf")
+_FLOAT_LIMITS: Mapping[str, tuple[float, float]] = {
+    "none": (float(np.finfo(np.float32).min), _INFINITY),
+    "relu": (0.0, _INFINITY),
+    "relu6": (0.0, 6.0),
+    "relu_n1_to_1": (-1.0, 1.0),
+}
+"""The least and largest results, by activation."""
 
 
 def _name(dtype: DType) -> str:
@@ -55,15 +63,16 @@ def _maxima(
     step: int,
     pixel: int,
     pixel_step: int,
-    low: int,
-    high: int,
+    low: float,
+    high: float,
     count: int,
 ) -> Array:
     places = np.arange(count)
     corners = places // pixel * pixel_step + places % pixel
     down, across = np.ix_(np.arange(rows) * row_step, np.arange(columns) * step)
     taps = corners[:, None] + (down + across).reshape(-1)
-    maxima: Array = np.clip(np.asarray(x)[taps].max(axis=1), low, high)
+    largest = np.fmax.reduce(np.asarray(x)[taps], axis=1)
+    maxima: Array = np.fmin(np.fmax(largest, low), high)
     return maxima
 
 
@@ -74,61 +83,73 @@ def _executed(dtype: DType, args: Sequence[int]) -> int:
 
 
 def _maximum(dtype: DType) -> Intrinsic:
+    is_float = dtype == FLOAT32
+    element, lanes = dtype.c_type, _VECTOR_BYTES // dtype.size_bytes
     names = {
-        "element": dtype.c_type,
-        "short": f"s{dtype.bits}",
-        "lane": f"int{dtype.bits}x{_VECTOR_BYTES // dtype.size_bytes}_t",
+        "element": element,
+        "number": "float" if is_float else "int32_t",
+        "kind": "nm" if is_float else "",
+        "short": dtype.short.replace("i", "s"),
+        "lane": f"float32x{lanes}_t" if is_float else f"int{dtype.bits}x{lanes}_t",
         "per_word": _WORD_BYTES // dtype.size_bytes,
     }
+    limits = inputs(FLOAT32 if is_float else INT32, "low", "high")
+    numbers = immediates(*WINDOW_NUMBERS, "pixel", "pixel_step")
     whole = fill_text(_C["vector"], **names, z="", p="", inside="")
     tail = fill_text(_C["vector"], **names, z="_z", p="_p", inside=", inside")
     parts = {"whole": indent(whole, "    "), "tail": indent(tail, "    ")}
     return Intrinsic(
         _name(dtype),
-        (*pool_pointers(dtype), *immediates(*_NUMBERS)),
+        (*pool_pointers(dtype), *numbers, *limits, *immediates("count")),
         lambda y, *given: _maxima(*given).astype(dtype.np),
         fill_text(_C["portable"], **names),
         "The maxima of `count` elements, of pixels of `pixel` elements.",
-        requires="mve",
+        requires="mvefp" if is_float else "mve",
         text={"gnu": fill_text(_C["gnu"], **names, **parts)},
         definitions=(KEEP_STORES,),
         count=partial(_executed, dtype),
     )
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+def _configs(dtypes: Sequence[DType], op: OpCall) -> Sequence[ScheduleConfig]:
     x = op.input(0)
-    is_integer = x.dtype in (INT8, INT16)
     is_narrow = x.shape[3] * x.dtype.size_bytes in _PIXEL_BYTES
-    return (NO_CONFIG,) if is_integer and is_narrow and has_few_spans(op) else ()
+    fits = x.dtype in dtypes and is_narrow and has_few_spans(op)
+    return (NO_CONFIG,) if fits else ()
+
+
+def _limits(op: OpCall) -> list[ExprLike]:
+    """Return the least and the largest result."""
+    if op.output.dtype != FLOAT32:
+        return list(activation_limits(op))
+    activation = op.attributes(ActivationAttrs).activation
+    return [tir.FloatImm(limit, FLOAT32) for limit in _FLOAT_LIMITS[activation]]
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    """Call the micro-kernel for all pixels of each run."""
     y = b.view("out", b.y, 0, b.y.shape, access="w", alignment=_WORD_BYTES)
     x = b.view("taps", b.input(0), 0, b.input(0).shape, alignment=_WORD_BYTES)
+    channels = op.output.shape[3]
     for run in pixel_runs(op, b):
-        if run.count == 1:
-            call_pixels(op, b, run, POOLS.maximum(op, run.window))
-        else:
-            _call_row(op, b, run, y, x)
+        count = run.count * channels
+        reach = (run.count - 1) * run.step + run.window.reach
+        ends = b.pointer(y, run.place, count, "w"), b.pointer(x, run.corner, reach)
+        numbers = [*run.window.numbers, channels, run.step, *_limits(op), count]
+        b.evaluate(_name(op.input(0).dtype), [*ends, *numbers])
     state_distances(op, b)
 
 
-def _call_row(
-    op: OpCall, b: Kernel, run: WindowRun, y: tir.Buffer, x: tir.Buffer
-) -> None:
-    """Call the micro-kernel for all pixels of a run."""
-    channels = op.output.shape[3]
-    count = run.count * channels
-    reach = (run.count - 1) * run.step + run.window.reach
-    ends = b.pointer(y, run.place, count, "w"), b.pointer(x, run.corner, reach)
-    numbers = [*run.window.numbers, channels, run.step, *activation_limits(op)]
-    b.evaluate(_name(op.input(0).dtype), [*ends, *numbers, count])
-
-
-INTRINSICS = tuple(_maximum(dtype) for dtype in (INT8, INT16))
-SCHEDULES = (
-    helium_schedule(
-        "helium.max_pool2d.pixels", "max_pool2d", configs=_configs, build=_build
-    ),
+INTRINSICS = tuple(map(_maximum, _DTYPES))
+SCHEDULES = tuple(
+    make(
+        "helium.max_pool2d.pixels",
+        "max_pool2d",
+        configs=partial(_configs, dtypes),
+        build=_build,
+    )
+    for make, dtypes in (
+        (helium_schedule, (INT8, INT16)),
+        (helium_float_schedule, (FLOAT32,)),
+    )
 )
