@@ -6,12 +6,13 @@ r"""Measure tree ensembles of scikit-learn beside emlearn's two forms, as a CSV 
 VENV is an environment with emlearn and the scikit-learn of this one. Six ensembles are
 trained with fixed seeds on whole numbers of 16 bits, which emlearn takes, and exported
 by skl2onnx. The instructions are those of a function that predicts samples in turn,
-counted in QEMU and divided by their number: for Firmwright with the copy of the
-features, the checks of `run` and the choice of the class. Flash is what an image has
-beyond one without a model. `equal` is the share of results equal to scikit-learn's.
+counted in QEMU and divided by their number: for Firmwright with the checks of `run`,
+the probabilities and the choice of the class. Both read the features where they are
+(`--io-buffers caller`). Flash is what an image has beyond one without a model. `equal`
+is the share of results equal to scikit-learn's.
 
 The rows measured replace those of tree_ensembles.csv with the same ensemble, board and
-form; `pytest tests/test_docs.py -k ensembles --update-golden` rewrites docs/models.md.
+form; `pytest tests/test_tree_table.py --update-golden` rewrites docs/models.md.
 
 Needs QEMU, and the extras `sklearn` and `verify`.
 """
@@ -60,6 +61,8 @@ ENSEMBLES = (
     "boosting 30 x 3",
 )
 FEATURES = 10
+STRIDE = 12
+"""Features of a sample with padding: buffers are aligned to 16 bytes."""
 CONVERT = """\
 import pickle, sys, emlearn
 estimator = pickle.load(open(sys.argv[1], "rb"))
@@ -73,7 +76,7 @@ MAIN = """\
 #include <stdint.h>
 #include "port/fwr_port.h"
 $model
-static const $type samples[$count][$features] = {$samples};
+static const $type samples[$count][$stride] __attribute__((aligned(16))) = {$samples};
 static $kind results[$count];
 
 __attribute__((noinline)) void root(void)
@@ -103,7 +106,6 @@ static void leave(void) /* by semihosting */
 int main(void)
 {
     fwr_port_init();
-    $begin
     root();
     for (int32_t i = 0; i < $count; ++i) {
         union { $kind value; uint32_t bits; } result = {results[i]};
@@ -116,15 +118,27 @@ int main(void)
     leave();
 }
 """
-POOLS = """\
+BUFFERS = """\
 #include "trees.h"
-static uint32_t sram[(TREES_SRAM_SIZE + 3) / 4] __attribute__((aligned(16)));
-static const struct trees_workspace_pools pools = {.sram = (uint8_t *)sram};
+#define BUFFER(type, name, count) static type name[count] __attribute__((aligned(16)))
+#ifdef TREES_SRAM_SIZE
+BUFFER(uint8_t, sram, TREES_SRAM_SIZE);
+static const struct trees_workspace_pools pools = {.sram = sram};
+#else
+static const struct trees_workspace_pools pools;
+#endif
+$buffers
 static struct trees_inputs in;
-static struct trees_outputs out;
 """
+CLASS_BUFFERS = """\
+BUFFER(int64_t, label, 1);
+BUFFER(float, probabilities, TREES_PROBABILITIES_ELEMENTS);
+static const struct trees_outputs out = {label, probabilities};"""
+VALUE_BUFFERS = """\
+BUFFER(float, variable, 1);
+static const struct trees_outputs out = {variable};"""
 RUN = """\
-__builtin_memcpy(in.X, samples[i], sizeof(samples[i]));
+in.X = samples[i];
         (void)trees_run(&in, &out, &pools);
         results[i] = $result;"""
 
@@ -193,14 +207,13 @@ class Program:
     """The C of a model in an image; `kind` is the type of a result."""
 
     model: str
-    begin: str
     predict: str
     type: str
     kind: str
 
 
 def empty_program(type_name: str) -> Program:
-    return Program("", "", "results[i] = samples[i][0];", type_name, "int32_t")
+    return Program("", "results[i] = samples[i][0];", type_name, "int32_t")
 
 
 class Images:
@@ -227,10 +240,14 @@ class Images:
 
     def firmwright(self, ensemble: Ensemble, board: str, goal: str) -> Figures:
         is_classifier = hasattr(ensemble.estimator, "predict_proba")
-        result = "(int32_t)out.label[0]" if is_classifier else "out.variable[0]"
-        begin = "trees_map_io(&pools, &in, &out);"
-        run, kind = RUN.replace("$result", result), _kind(ensemble)
-        program = Program(POOLS, begin, run, "float", kind)
+        result = "(int32_t)label[0]" if is_classifier else "variable[0]"
+        buffers = CLASS_BUFFERS if is_classifier else VALUE_BUFFERS
+        program = Program(
+            BUFFERS.replace("$buffers", buffers),
+            RUN.replace("$result", result),
+            "float",
+            _kind(ensemble),
+        )
         project = self._project(ensemble, board, goal)
         return self._measure(ensemble, board, program, project)
 
@@ -238,7 +255,7 @@ class Images:
         path = self.folder / f"{PEER_FORMS[form]}.h"
         model = self._with_headers(path.read_text())
         run = f"results[i] = peer_predict(samples[i], {FEATURES});"
-        program = Program(model, "", run, "int16_t", _kind(ensemble))
+        program = Program(model, run, "int16_t", _kind(ensemble))
         return self._measure(ensemble, board, program, self._frame(ensemble, board))
 
     def _measure(
@@ -269,7 +286,8 @@ class Images:
         main.write_text("int main(void) { return 0; }\n")
         project = Path(tempfile.mkdtemp(dir=self.folder))
         compiled = ["compile", str(onnx_file), "--board", board, "--main", str(main)]
-        _firmwright(*compiled, "--optimize", goal, "-o", str(project))
+        chosen = "--optimize", goal, "--io-buffers", "caller", "-o", str(project)
+        _firmwright(*compiled, *chosen)
         return project
 
     def _with_headers(self, text: str) -> str:
@@ -293,7 +311,7 @@ class Images:
             for row in ensemble.samples
         )
         text = MAIN
-        values = asdict(program) | {"samples": rows, "features": FEATURES}
+        values = asdict(program) | {"samples": rows, "stride": STRIDE}
         for name, value in (values | {"count": len(ensemble.samples)}).items():
             text = text.replace(f"${name}", str(value))
         (project / "firmware" / "fwr_app.c").write_text(text)
@@ -311,13 +329,16 @@ class Images:
             command = [run.program, "-plugin", counter.argument, "-M", run.machine]
             machine = ["-display", "none", "-monitor", "none", "-serial", "stdio"]
             boot = ["-bios", "none"] if "riscv" in run.program else []
-            done = subprocess.run(
-                [*command, *machine, *boot, "-semihosting", "-kernel", str(image)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=60,
-            )
+            try:
+                done = subprocess.run(
+                    [*command, *machine, *boot, "-semihosting", "-kernel", str(image)],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    check=False,
+                    timeout=120,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise BuildFailedError("no result within 120 s") from error
             text = done.stdout.decode("latin-1").strip()
             return sum(cell.count for cell in counter.read()), text
 
@@ -327,7 +348,7 @@ def _kind(ensemble: Ensemble) -> str:
 
 
 class BuildFailedError(Exception):
-    """An ensemble does not fit a board."""
+    """An ensemble does not fit a board, or its image does not run there."""
 
 
 def _firmwright(*words: str) -> None:

@@ -117,6 +117,8 @@ def gcc_flags(
         flags.append("-fomit-frame-pointer")
     if any(func.attrs.get("disable_scheduling") for func in kernels):
         flags.append("-fno-schedule-insns")
+    if any(func.attrs.get("keep_block_order") for func in kernels):
+        flags.append("-fno-reorder-blocks")
     return tuple(flags)
 
 

@@ -141,7 +141,10 @@ FUNCTION_ATTRIBUTES: AttrKinds = {
     **dict.fromkeys(
         ("target", "symbol", "composite", "op", "schedule", "comment", "code"), TEXT
     ),
-    **dict.fromkeys(("aot_main", "keeps", "ramfunc", "disable_scheduling"), TRUTH),
+    **dict.fromkeys(
+        ("aot_main", "keeps", "ramfunc", "disable_scheduling", "keep_block_order"),
+        TRUTH,
+    ),
     **dict.fromkeys(("macs", "modeled_cycles"), COUNT),
     "constants_pool": TEXT,
     "extern": either(TEXT, TEXTS),

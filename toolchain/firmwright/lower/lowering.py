@@ -411,7 +411,11 @@ class Lowering:
         whole: Call,
     ) -> LoweringCandidate:
         words = format_schedule(schedule.name, config)
-        attrs = {"disable_scheduling": True} if schedule.disable_scheduling else {}
+        marks = {
+            "disable_scheduling": schedule.disable_scheduling,
+            "keep_block_order": schedule.keep_block_order,
+        }
+        attrs = {name: True for name, is_set in marks.items() if is_set}
 
         def build(kernel: Kernel) -> BuiltKernel:
             schedule.build(kernel.call, config, kernel)

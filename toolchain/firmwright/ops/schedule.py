@@ -62,7 +62,8 @@ class Schedule(Generic[ConfigT_co]):
     only if no operator of the model is sensitive to the last bit.
 
     `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would
-    hoist and spill. A schedule with a `goal` is offered only if selection minimizes
+    hoist and spill, `keep_block_order` those of which gcc would move branches away from
+    their conditions. A schedule with a `goal` is offered only if selection minimizes
     that goal: `--flash` makes `balanced` `size`, and `--ram` also offers `ram`. `fold`
     accumulates rows if the call is computed row by row (see `RowReduction.accumulate`).
     `short_loops` returns a configuration with less unrolling, for flash with a small
@@ -77,6 +78,7 @@ class Schedule(Generic[ConfigT_co]):
     configs: Callable[[OpCall], Sequence[ConfigT_co]]
     build: Callable[[OpCall, ConfigT_co, Kernel], None]
     disable_scheduling: bool = False
+    keep_block_order: bool = False
     goal: str = ""
     fuses: bool = False
     space: Callable[[OpCall], Sequence[ConfigT_co]] | None = None

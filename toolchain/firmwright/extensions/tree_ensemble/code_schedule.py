@@ -3,7 +3,8 @@
 Trees as code are nested branches with thresholds as immediates. They take twice the
 flash of tables and half the time. Feature keys are registers, so that passes need not
 derive ranges from 10,000 comparisons; small ensembles compare floats where the core has
-an FPU. A leaf sets the place of its row among the values of leaves.
+an FPU. A leaf sets the number of its row among the values of leaves, and the row of
+most leaves, number 0, is set before the tree.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +23,11 @@ from firmwright.extensions.tree_ensemble.forest import (
 )
 from firmwright.extensions.tree_ensemble.keys import (
     Comparands,
+    FeatureKeys,
+    FloatBits,
     FloatValues,
     GridPositions,
     GridPositionsOfBits,
-    OrderedBits,
     grid_positions,
     pair_keys,
     store_keys,
@@ -48,7 +50,17 @@ _BRANCHES_MAX = 16_000
 _DEPTH_MAX = 40
 """Depth beyond which C compilers may refuse the nested branches."""
 _COLUMNS_MAX = 64
-_COMPARISONS_PER_KEY = 4
+_FLOAT_COMPARISONS_MAX = 4
+"""Number of comparisons for each feature up to which these are floats in an FPU.
+
+There, a comparison takes one instruction more than with keys, and five bytes more, but
+a key takes four instructions.
+"""
+_BITS_COMPARISONS_MAX = 20
+"""Number of comparisons for each feature up to which its bits are the key.
+
+A position on a grid takes 15 instructions more, and a threshold two bytes less.
+"""
 _FPU = frozenset({"fpu"})
 
 
@@ -70,8 +82,16 @@ _PAIR_FORMS = (
 )
 
 
-Comparison: TypeAlias = Callable[[Forest, int, float], tuple[ArithExpr, bool]]
-"""Returns the condition of a branch, and whether its left side follows if it holds."""
+@dataclass(frozen=True, slots=True)
+class _BranchCondition:
+    """A condition of a branch, and whether its left side follows if it holds."""
+
+    holds: ArithExpr
+    is_left: bool
+
+
+Comparison: TypeAlias = Callable[[Forest, int, float], Sequence[_BranchCondition]]
+"""Returns the forms of a branch's condition, the preferred one first."""
 
 
 def _table_configs(call: OpCall) -> Sequence[ScheduleConfig]:
@@ -121,21 +141,26 @@ def _grid_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
     return _code_configs(call) if _table_configs(call) else ()
 
 
-def _float_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
-    """Return the configuration if there are few comparisons for each feature.
-
-    In the FPU, a comparison takes one instruction more than with keys, and five bytes
-    more, but a key takes eight.
-    """
+def _bits_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
     forest = forest_from_call(call)
-    comparisons = float(np.log2(forest.sizes + 1).sum())
-    if comparisons > _COMPARISONS_PER_KEY * len(forest.features):
+    if _comparisons_per_feature(forest) > _BITS_COMPARISONS_MAX:
+        return () if _table_configs(call) else _code_configs(call)
+    return _code_configs(call)
+
+
+def _float_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    forest = forest_from_call(call)
+    if _comparisons_per_feature(forest) > _FLOAT_COMPARISONS_MAX:
         return ()
     return _code_configs(call)
 
 
+def _comparisons_per_feature(forest: Forest) -> float:
+    return float(np.log2(forest.sizes + 1).sum()) / len(forest.features)
+
+
 def _build_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    _build(call, b, OrderedBits(forest_from_call(call).features))
+    _build(call, b, FloatBits(forest_from_call(call).features))
 
 
 def _build_float_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -157,7 +182,12 @@ def _build(call: OpCall, b: Kernel, kind: Comparands) -> None:
         if not isinstance(kind, FloatValues):
             keys = b.reg("key", INT32, len(kind.features))
             store_keys(b, kind, keys, row)
-            comparisons = _compare_keys(b, keys)
+            if isinstance(kind, GridPositions):
+                # Without a boundary, gcc adds the first key to every threshold.
+                for k in range(len(kind.features)):
+                    key = call_intrinsic(TREE_BOUNDARY.name, [b.load(keys, [k])], INT32)
+                    b.store(keys, [k], key)
+            comparisons = _compare_keys(b, kind, keys)
         sums = b.reg("sum", INT32, len(plan.starts))
         for k, start in enumerate(plan.starts):
             b.store(sums, [k], start)
@@ -166,21 +196,29 @@ def _build(call: OpCall, b: Kernel, kind: Comparands) -> None:
         store_sums(call, b, plan, sums, row)
 
 
-def _compare_keys(b: Kernel, keys: tir.Buffer) -> Comparison:
-    def compare(forest: Forest, at: int, threshold: float) -> tuple[ArithExpr, bool]:
-        return b.load(keys, [int(forest.columns[at])]) <= int(threshold), True
+def _compare_keys(b: Kernel, kind: FeatureKeys, keys: tir.Buffer) -> Comparison:
+    def compare(
+        forest: Forest, at: int, threshold: float
+    ) -> Sequence[_BranchCondition]:
+        key, limit = b.load(keys, [int(forest.columns[at])]), int(threshold)
+        if isinstance(kind, FloatBits):
+            left, right = kind.is_left(key, limit), kind.is_right(key, limit)
+        else:
+            left, right = key <= limit, key > limit
+        return _BranchCondition(left, True), _BranchCondition(right, False)
 
     return compare
 
 
 def _compare_features(b: Kernel, row: ArithExpr) -> Comparison:
-    def compare(forest: Forest, at: int, threshold: float) -> tuple[ArithExpr, bool]:
+    def compare(
+        forest: Forest, at: int, threshold: float
+    ) -> Sequence[_BranchCondition]:
         feature, is_left = forest.features[int(forest.columns[at])]
-        value = b.load(b.input(0), [row, feature])
-        # Comparisons with a missing value are false.
-        if is_left:
-            return value > float(threshold), False
-        return value <= float(threshold), True
+        value, limit = b.load(b.input(0), [row, feature]), float(threshold)
+        # Comparisons with a missing value are false, so that there is one form.
+        holds = value > limit if is_left else value <= limit
+        return (_BranchCondition(holds, not is_left),)
 
     return compare
 
@@ -194,53 +232,66 @@ def _emit_group(
 ) -> None:
     """Add the leaves of a group: values, if a leaf has one, else rows of a table."""
     outputs = len(group.outputs)
-    if outputs == 1:
-        leaves = group.rows[group.row_indices, 0]
-    else:
-        # The place of the row among the values.
-        leaves = outputs * group.row_indices
+    is_table = outputs > 1
+    leaves = group.row_indices if is_table else group.rows[group.row_indices, 0]
+    if is_table:
         table = b.constant("leaves", group.rows, INT32)
     leaf = b.register("leaf", INT32)
-    emitter = _TreeEmitter(b, group.forest, thresholds, leaves, comparison, leaf)
+    usual = 0 if is_table else None
+    emitter = _TreeEmitter(b, group.forest, thresholds, leaves, comparison, leaf, usual)
     first = 0
     for tree, size in enumerate(group.forest.sizes.tolist()):
+        if usual is not None:
+            leaf.set(call_intrinsic(TREE_BOUNDARY.name, [usual], INT32))
         emitter.subtree(first, first + tree, size)
         first += size
-        reached = b.let("leaf", call_intrinsic(END_OF_TREE.name, [leaf.value], INT32))
+        reached = call_intrinsic(TREE_BOUNDARY.name, [leaf.value], INT32)
+        value = b.let("leaf", reached * outputs if is_table else reached)
         for k, output in enumerate(group.outputs):
-            value = reached
-            if outputs > 1:
+            item = value
+            if is_table:
                 values = b.pointer(table, k, table.span_elements - k)
-                value = call_intrinsic(LEAF_VALUE.name, [values, reached], INT32)
-            b.store(sums, [output], b.load(sums, [output]) + value)
+                item = call_intrinsic(LEAF_VALUE.name, [values, value], INT32)
+            b.store(sums, [output], b.load(sums, [output]) + item)
 
 
 @dataclass(frozen=True, slots=True)
 class _TreeEmitter:
+    """Writes trees as nested branches, which set `leaf` unless to its `usual` value."""
+
     b: Kernel
     forest: Forest
     thresholds: Array
     leaves: Array
     comparison: Comparison
     leaf: Register
+    usual: int | None
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
         b = self.b
         if size == 0:
-            self.leaf.set(int(self.leaves[leaf]))
+            if not self._is_usual(leaf, size):
+                self.leaf.set(int(self.leaves[leaf]))
             return
         count = int(self.forest.left_counts[at])
         left = at + 1, leaf, count
         right = at + 1 + count, leaf + count + 1, size - 1 - count
-        holds, is_left = self.comparison(self.forest, at, self.thresholds[at])
-        with b.if_(holds):
-            self.subtree(*(left if is_left else right))
-        with b.else_():
-            self.subtree(*(right if is_left else left))
+        for condition in self.comparison(self.forest, at, self.thresholds[at]):
+            then, otherwise = (left, right) if condition.is_left else (right, left)
+            if not self._is_usual(*then[1:]):
+                break
+        with b.if_(condition.holds):
+            self.subtree(*then)
+        if not self._is_usual(*otherwise[1:]):
+            with b.else_():
+                self.subtree(*otherwise)
+
+    def _is_usual(self, leaf: int, size: int) -> bool:
+        return size == 0 and self.leaves[leaf] == self.usual
 
 
-END_OF_TREE = Intrinsic(
-    name="end_of_tree",
+TREE_BOUNDARY = Intrinsic(
+    name="tree_boundary",
     operands=inputs(INT32, "leaf"),
     result=INT32,
     meaning=lambda leaf: leaf,
@@ -258,7 +309,7 @@ LEAF_VALUE = Intrinsic(
     portable="return values[place];",
     doc="Returns a value of a leaf, whose place among the values is known to exist.",
 )
-INTRINSICS = (END_OF_TREE, LEAF_VALUE)
+INTRINSICS = (TREE_BOUNDARY, LEAF_VALUE)
 
 
 def _schedule(
@@ -275,6 +326,7 @@ def _schedule(
         configs,
         build,
         goal=goal,
+        keep_block_order=goal == "speed",
     )
 
 
@@ -295,7 +347,7 @@ SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
         )
         for form in _PAIR_FORMS
     ),
-    _schedule("code", _code_configs, _build_code, goal="speed"),
+    _schedule("code", _bits_code_configs, _build_code, goal="speed"),
     _schedule("float_code", _float_code_configs, _build_float_code, "speed", _FPU),
     _schedule("grid_code", _grid_code_configs, _grid_code, goal="speed"),
     _schedule("float_grid_code", _grid_code_configs, _float_grid_code, "speed", _FPU),

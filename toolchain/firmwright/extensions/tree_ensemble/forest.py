@@ -65,8 +65,9 @@ def forest_from_call(call: OpCall) -> Forest:
 class TreeGroup:
     """Trees whose leaves have values for the same `outputs`.
 
-    `rows` has the distinct values of leaves, [rows, outputs], `row_indices` the row of
-    each leaf. The forest has all columns of the ensemble, and no tree without branches.
+    `rows` has the distinct values of leaves, [rows, outputs], those of most leaves
+    first, `row_indices` the row of each leaf. The forest has all columns of the
+    ensemble, and no tree without branches.
     """
 
     outputs: tuple[int, ...]
@@ -170,8 +171,12 @@ def _group(
         leaves=forest.leaves[has_leaves],
     )
     stored = values[has_leaves][:, list(outputs)]
-    rows, row_indices = np.unique(stored, axis=0, return_inverse=True)
-    return TreeGroup(outputs, part, np.asarray(rows, np.int32), row_indices.reshape(-1))
+    rows, row_indices, uses = np.unique(
+        stored, axis=0, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-uses, kind="stable")
+    row_indices = np.argsort(order)[row_indices.reshape(-1)]
+    return TreeGroup(outputs, part, np.asarray(rows[order], np.int32), row_indices)
 
 
 def quantize_leaves(

@@ -30,6 +30,7 @@ from firmwright.ops.kernel import Kernel
 _GRID_BITS_MAX = 16
 _KEY_MIN, _KEY_MAX = -(1 << 31), (1 << 31) - 1
 _INFINITY_BITS = 0x7F800000
+_NEGATIVE_INFINITY_BITS = 0xFF800000
 _FRACTION_BITS = 23
 _UNIT_EXPONENT = 150
 """The exponent of a float whose fraction is a whole number."""
@@ -68,6 +69,58 @@ class OrderedBits:
         ordered = binary_expr("xor", bits, binary_expr("and", sign_mask, _KEY_MAX))
         is_missing = binary_expr("and", bits, _KEY_MAX) > _INFINITY_BITS
         return select(is_missing, ArithExpr(as_expr(missing, INT32)), ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatBits:
+    """Keys of 32 bits: those of the float, compared by the sign of the threshold.
+
+    As integers with a sign, negative floats are below all positive ones and in the
+    reverse order, so that only thresholds from 0 on compare so. As integers without a
+    sign, negative floats increase away from 0, above all positive ones:
+
+        x <= t, t >= 0:  bits <= bits of t, with a sign
+        x <= t, t <  0:  bits >= bits of t, without a sign
+
+    A missing value is on the same side of every threshold in both.
+    """
+
+    features: Features
+    dtype: ClassVar[DType] = INT32
+    parameter_dtype: ClassVar[DType] = INT32
+
+    def thresholds(self, forest: Forest) -> Array:
+        """Return the bits of the thresholds as int32; both zeros are equal."""
+        return (forest.thresholds + np.float32(0)).view(np.int32)
+
+    def parameters(self, column: int) -> tuple[float, ...]:
+        """Return the key of a missing value."""
+        _, is_left = self.features[column]
+        return (-1 if is_left else _KEY_MAX,)
+
+    def key(
+        self, b: Builder, x: ArithExpr, bits: ArithExpr, parameters: Sequence[ExprLike]
+    ) -> ArithExpr:
+        (missing,) = parameters
+        if missing == _KEY_MAX:
+            # Missing values without the sign bit are above every threshold.
+            is_missing = bits.cast(UINT32) > _NEGATIVE_INFINITY_BITS
+        else:
+            is_missing = binary_expr("and", bits, _KEY_MAX) > _INFINITY_BITS
+        return select(is_missing, ArithExpr(as_expr(missing, INT32)), bits)
+
+    @staticmethod
+    def is_left(key: ArithExpr, threshold: int) -> ArithExpr:
+        """Return whether the branch with the threshold goes left."""
+        if threshold >= 0:
+            return key <= threshold
+        return key.cast(UINT32) >= threshold + (1 << 32)
+
+    @staticmethod
+    def is_right(key: ArithExpr, threshold: int) -> ArithExpr:
+        if threshold >= 0:
+            return key > threshold
+        return key.cast(UINT32) < threshold + (1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +242,7 @@ class PairKeys:
         return position.cast(UINT32) * 65536 + 65535
 
 
-FeatureKeys: TypeAlias = OrderedBits | GridPositions | PairKeys
+FeatureKeys: TypeAlias = OrderedBits | FloatBits | GridPositions | PairKeys
 
 
 @dataclass(frozen=True, slots=True)

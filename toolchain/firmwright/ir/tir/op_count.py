@@ -38,6 +38,8 @@ from firmwright.ir.tir.traversal import (
 
 Samples: TypeAlias = Array
 
+_WALK_PER_LOAD = 3
+"""Instructions of a walk for each word that it reads."""
 _SAMPLE_COUNT = 128
 """Number of sample points that represent an iteration space."""
 _UNKNOWN_TRIPS = 8
@@ -248,7 +250,10 @@ class _OperationCounter:
 
     def charge_asm_block(self, call: tir.IntrinsicCall) -> None:
         self.charge("block", 1)
-        if self.intrinsics[call.name].is_walk:
+        intrinsic = self.intrinsics[call.name]
+        if intrinsic.is_walk and intrinsic.count is not None:
+            numbers = [self._argument(arg) for arg in call.args]
+            self.charge("accessed", intrinsic.count(numbers) / _WALK_PER_LOAD)
             return
         accessed_bytes = 0
         for arg in call.args:
