@@ -10,11 +10,15 @@ that the carry of the comparison is the last bit of the next node.
 
 All trees of a group take as many steps as the deepest one. A leaf before the last step
 is a node that leads to itself. The last step arrives at an end: the row of the leaf, or
-its value. Pairs of leaves with equal rows are one pair of their tree.
+its value. Pairs of leaves with equal rows are one pair of their tree. Rows whose values
+are from 0 to 2^24 - 1 have three bytes for each, here of two outputs:
+
+    | low 16 bits of 0 | low 16 bits of 1 | high 8 bits of 1, of 0 |
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import TypeAlias
 
@@ -24,13 +28,14 @@ from firmwright.base.dtypes import INT32, UINT16, UINT32, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.extensions.tree_ensemble.forest import TreeGroup
 from firmwright.ir import tir
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.kernel import Kernel
 
 STEPS_MAX = 12
 """Number of steps up to which a walk without a jump is worth its steps at leaves."""
 _NAMED_SUMS_MAX = 4
 _PAIRS = 256
+_SPLIT_BITS = 24
 _STEP_INSTRUCTIONS = {"thumb2": 6.0, "thumb1": 5.5, "portable": 6.5}
 """Instructions of a step where one of node_table.py is taken to have nine.
 
@@ -42,6 +47,21 @@ _ALWAYS_LEFT, _ALWAYS_RIGHT = 0xFFFF, 0
 
 _Placed: TypeAlias = tuple[dict[int, int], dict[int, int]]
 """The nodes and ends of a tree by their number."""
+
+
+class EndForm(Enum):
+    """What an end of a tree is: a value, or the number of a row of values.
+
+    The values of a row have 32 bits, or 24 bits, of which the high ones are apart.
+    """
+
+    VALUES = "values"
+    ROWS = "rows"
+    SPLIT_ROWS = "split_rows"
+
+    @property
+    def dtype(self) -> DType:
+        return INT32 if self is EndForm.VALUES else UINT16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +77,27 @@ class PairTable:
     rows: Array
 
     @property
+    def form(self) -> EndForm:
+        if not len(self.rows):
+            return EndForm.VALUES
+        is_narrow = self.rows.min() >= 0 and self.rows.max() < 1 << _SPLIT_BITS
+        return EndForm.SPLIT_ROWS if is_narrow else EndForm.ROWS
+
+    @property
     def size_bytes(self) -> int:
-        return int(self.nodes.nbytes + self.ends.nbytes + self.rows.nbytes)
+        tables = self.nodes, self.ends, self.stored_rows
+        return sum(int(table.nbytes) for table in tables)
+
+    @property
+    def stored_rows(self) -> Array:
+        """Return the rows as they are in flash."""
+        if self.form is not EndForm.SPLIT_ROWS:
+            return self.rows
+        high = self.rows >> 16
+        if high.shape[1] % 2:
+            high = np.pad(high, ((0, 0), (0, 1)))
+        parts = self.rows & 0xFFFF, high[:, ::2] | high[:, 1::2] << 8
+        return np.concatenate(parts, axis=1).astype(np.uint16)
 
 
 def build_pair_table(group: TreeGroup, thresholds: Array) -> PairTable | None:
@@ -215,16 +254,18 @@ def walk_pairs(
     isa: str,
 ) -> None:
     """Add the row of the leaf that each tree of a group reaches to the sums."""
-    has_rows = bool(len(table.rows))
+    form = table.form
     nodes = b.constant("nodes", table.nodes, UINT32)
-    ends = b.constant("ends", table.ends, UINT16 if has_rows else INT32)
+    ends = b.constant("ends", table.ends, form.dtype)
     whole = [nodes, ends, keys]
-    if has_rows:
+    if form is EndForm.ROWS:
         whole.append(b.constant("leaves", table.rows, INT32))
+    elif form is EndForm.SPLIT_ROWS:
+        whole.append(b.constant("leaves", table.stored_rows, UINT16))
     outputs = len(group.outputs)
     places = [b.pointer(item, 0, item.span_elements) for item in whole]
     places.append(b.pointer(sums, group.outputs[0], outputs, "rw"))
-    walk = _Walk(isa, table.steps, has_rows, min(outputs, _NAMED_SUMS_MAX + 1))
+    walk = _Walk(isa, table.steps, form, min(outputs, _NAMED_SUMS_MAX + 1))
     b.evaluate(walk.name, [*places, len(group.forest.sizes), outputs])
 
 
@@ -237,31 +278,36 @@ class _Walk:
 
     isa: str
     steps: int
-    has_rows: bool
+    ends: EndForm
     sums: int
 
     @property
     def name(self) -> str:
         named = self.sums if self.sums <= _NAMED_SUMS_MAX else "n"
-        ends = "rows" if self.has_rows else "values"
-        return f"walk_pairs_{self.isa}_{self.steps}_{ends}_{named}"
+        return f"walk_pairs_{self.isa}_{self.steps}_{self.ends.value}_{named}"
 
     def meaning(self, nodes: Array, ends: Array, keys: Array, *rest: Array) -> Array:
         """Compute the new sums, as the C of the walk does."""
         *rows, sums, trees, outputs = rest
         count, totals = int(np.max(outputs)), np.array(sums)
-        values = (rows[0] if rows else ends).reshape(-1, count)
-        words, first, first_end = nodes.reshape(-1).tolist(), 0, 0
+        values = (rows[0] if rows else ends).astype(np.int32)
+        if self.ends is EndForm.SPLIT_ROWS:
+            words = values.reshape(-1, count + (count + 1) // 2)
+            high = np.stack([words[:, count:] & 255, words[:, count:] >> 8], axis=2)
+            high = high.reshape(len(words), -1)[:, :count]
+            values = words[:, :count] + (high << 16)
+        values = values.reshape(-1, count)
+        branches, first, first_end = nodes.reshape(-1).tolist(), 0, 0
         for _ in range(int(np.max(trees))):
             at = 1
             for _ in range(self.steps):
-                word = words[first + at]
+                word = branches[first + at]
                 key = int(keys.reshape(-1)[(word & 255) // 4])
                 at = 2 * (word >> 8 & 255) + int(key >= word)
             end = first_end + at
             row = values[int(ends.reshape(-1)[end]) if rows else end]
             totals = totals + row.reshape(totals.shape)
-            sizes = words[first]
+            sizes = branches[first]
             first += (sizes & 0xFFFF) // 4
             first_end += (sizes >> 16) // ends.dtype.itemsize
         return totals
@@ -270,8 +316,9 @@ class _Walk:
         """Return the instructions of the walk."""
         trees = max(args[-2], 1)
         steps = self.steps * _STEP_INSTRUCTIONS[self.isa]
-        rows = 2 if self.has_rows else 0
-        return int((steps + _TREE_INSTRUCTIONS + rows + 2 * self.sums) * trees)
+        rows = 0 if self.ends is EndForm.VALUES else 2
+        each = 4 if self.ends is EndForm.SPLIT_ROWS else 2
+        return int((steps + _TREE_INSTRUCTIONS + rows + each * self.sums) * trees)
 
     def intrinsic(self) -> Intrinsic:
         sections = read_sections(__file__)
@@ -279,14 +326,18 @@ class _Walk:
         text = {}
         if self.isa != "portable":
             text["gnu"] = self._text(sections, self._assembly(sections))
-        ends = pointers(UINT16 if self.has_rows else INT32, ends=1)
+        rows: tuple[Operand, ...] = ()
+        if self.ends is EndForm.ROWS:
+            rows = pointers(INT32, rows=1)
+        elif self.ends is EndForm.SPLIT_ROWS:
+            rows = pointers(UINT16, rows=1)
         return Intrinsic(
             name=self.name,
             operands=(
                 *pointers(UINT32, nodes=1),
-                *ends,
+                *pointers(self.ends.dtype, ends=1),
                 *pointers(UINT32, keys=1),
-                *(pointers(INT32, rows=1) if self.has_rows else ()),
+                *rows,
                 *pointers(INT32, "rw", sums=1),
                 *immediates("trees", "outputs"),
             ),
@@ -311,16 +362,20 @@ class _Walk:
 
     def _text(self, sections: Mapping[str, str], descend: str) -> str:
         begin, add, end = [], [], []
+        is_split = self.ends is EndForm.SPLIT_ROWS
         if self.sums <= _NAMED_SUMS_MAX:
             for k in range(self.sums):
+                high = f"row[{self.sums + k // 2}]"
+                high = f"{high} >> 8" if k % 2 else f"{high} & 255"
+                value = f"row[{k}] + ({high}) * 65536" if is_split else f"row[{k}]"
                 begin.append(f"int32_t sum{k} = sums[{k}];")
-                add.append(f"sum{k} += row[{k}];")
+                add.append(f"sum{k} += {value};")
                 end.append(f"sums[{k}] = sum{k};")
         else:
-            add.append(sections["add_row"])
+            add.append(sections["add_split_row" if is_split else "add_row"])
         parts = {
             "descend": descend,
-            "find": sections["shared_rows" if self.has_rows else "own_rows"],
+            "find": sections[f"find_{self.ends.value}"],
             "add": "\n".join(add),
         }
         inner = {name: part.replace("\n", "\n    ") for name, part in parts.items()}
@@ -334,8 +389,8 @@ def _makers() -> Mapping[str, Callable[[], Intrinsic]]:
     for isa in _STEP_INSTRUCTIONS:
         for steps in range(1, STEPS_MAX + 1):
             for sums in range(1, _NAMED_SUMS_MAX + 2):
-                for has_rows in (True, False):
-                    walk = _Walk(isa, steps, has_rows, sums)
+                for form in EndForm:
+                    walk = _Walk(isa, steps, form, sums)
                     found[walk.name] = partial(_Walk.intrinsic, walk)
     return found
 
