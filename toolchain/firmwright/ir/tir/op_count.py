@@ -5,20 +5,25 @@ data-dependent condition is true half of the time. Common compiler optimizations
 modeled: hoisting, common subexpressions, free induction variables and register moves.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16, Array
+from firmwright.base.dtypes import INT16
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
+from firmwright.ir.tir.branch_shares import (
+    SAMPLE_COUNT,
+    Samples,
+    condition_fraction,
+    has_call,
+    sample_range,
+)
 from firmwright.ir.tir.compiled_patterns import (
     clamp_limits,
     conjuncts,
@@ -36,15 +41,9 @@ from firmwright.ir.tir.traversal import (
     walk,
 )
 
-Samples: TypeAlias = Array
-
 _WALK_PER_LOAD = 3
 """Instructions of a walk for each word that it reads."""
-_SAMPLE_COUNT = 128
-"""Number of sample points that represent an iteration space."""
 _UNKNOWN_TRIPS = 8
-_RARE = 1 / 16
-"""Share of channels whose multiplier is odd (schedules/epilogue.py)."""
 _ARITHMETIC = {
     **dict.fromkeys(("add", "sub", "and", "or", "xor"), "alu"),
     **dict.fromkeys(("shl", "shr"), "shift"),
@@ -85,9 +84,10 @@ def count_operations(
     """Count the operations of `func`, without callees.
 
     `arguments` gives the values of scalar parameters. The intrinsics in `priced` count
-    under their own name (`NAME.fixed` if every argument after the first is a constant).
-    Loops that keep more values than `registers` spill the rest. Given a core, the
-    instructions and the cycles of intrinsics that model these are kinds of their own.
+    under their own name (`NAME.fixed` if every argument after the first is a constant,
+    or one is a constant float). Loops that keep more values than `registers` spill the
+    rest. Given a core, the instructions and the cycles of intrinsics that model these
+    are kinds of their own.
     """
     counter = _OperationCounter(intrinsics, priced or {}, registers, arguments, core)
     counter.charge("call", 1.0)
@@ -116,7 +116,7 @@ class _OperationCounter:
     def __post_init__(self) -> None:
         self.done: defaultdict[str, float] = defaultdict(float)
         self.written: defaultdict[str, float] = defaultdict(float)
-        self.weight: Samples = np.ones(_SAMPLE_COUNT)
+        self.weight: Samples = np.ones(SAMPLE_COUNT)
         self.levels = [_OpenLoop(1.0, 1.0)]
         self.visited: set[int] = set()
         self.is_data_by_id: dict[int, bool] = {}  # within one statement, as `visited`
@@ -154,7 +154,7 @@ class _OperationCounter:
                 self.count_stmt(body)
             case tir.If(cond=cond, then=then, orelse=orelse):
                 self.count_condition(cond)
-                share = self.condition_fraction(cond)
+                share = condition_fraction(cond, self.values)
                 then_runs = float((self.weight * share).mean())
                 self.done["taken"] += min(then_runs, self.runs - then_runs)
                 with self.scale(share):
@@ -210,7 +210,7 @@ class _OperationCounter:
         extent = evaluate_lanes(node.extent, self.values)
         self.count_expr(node.extent)
         trips = np.maximum(_UNKNOWN_TRIPS if extent is None else extent, 0)
-        position = np.floor(_sample_range(len(self.levels)) * trips).astype(np.int64)
+        position = np.floor(sample_range(len(self.levels)) * trips).astype(np.int64)
         self.values[node.var.name] = position + (0 if start is None else start)
         self.depth[node.var.name] = len(self.levels)
         fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
@@ -290,13 +290,26 @@ class _OperationCounter:
                 if a.dtype.is_float != node.dtype.is_float:
                     self.charge_arithmetic(node, "float_cast")
             case tir.Select(cond=cond, a=a, b=b):
-                for part in (cond, a, b):
-                    self.count_expr(part)
-                self.charge_arithmetic(node, "select")
+                self.count_select(node, cond, a, b)
             case tir.IntrinsicCall(name=name, args=args):
                 for part in args:
                     self.count_expr(part)
                 self.count_call(name, args)
+
+    def count_select(
+        self, node: tir.Select, cond: tir.Expr, a: tir.Expr, b: tir.Expr
+    ) -> None:
+        """Charge a selection; around calls it is a branch, taken half of the time."""
+        match cond:
+            case tir.Binary("ne" | "eq", tir.IntrinsicCall() as call, tir.IntImm(0)):
+                self.count_expr(call)  # the call has set the flags
+            case _:
+                self.count_expr(cond)
+        for part in (a, b):
+            with self.scale(0.5 if has_call(part) else 1.0):
+                self.count_expr(part)
+        if not (has_call(a) or has_call(b)):
+            self.charge_arithmetic(node, "select")
 
     def count_load(self, node: tir.BufferLoad) -> None:
         """Charge a load; registers are free, constants cost one more, hoisted load."""
@@ -390,7 +403,9 @@ class _OperationCounter:
         if intrinsic is None:
             raise InternalError(f"intrinsic {name} is not in the table")
         kind, executed = name, 1
-        is_fixed = all(isinstance(arg, tir.IntImm) for arg in args[1:])
+        is_fixed = all(isinstance(arg, tir.IntImm) for arg in args[1:]) or any(
+            isinstance(arg, tir.FloatImm) for arg in args
+        )
         if name not in self.priced:
             kind, executed = "intrinsic", intrinsic.instructions
         elif is_fixed and f"{name}.fixed" in self.priced:
@@ -436,20 +451,3 @@ class _OperationCounter:
             level = max(map(self.loop_level, children(node)), default=0)
             self.level_by_id[id(node)] = level
         return self.level_by_id[id(node)]
-
-    def condition_fraction(self, cond: tir.Expr) -> Samples | float:
-        match cond:
-            case tir.Binary(
-                "gt", tir.Binary("and", tir.Var(), tir.IntImm(1)), tir.IntImm(0)
-            ):
-                return _RARE
-        value = evaluate_lanes(cond, self.values)
-        return 0.5 if value is None else np.asarray(value != 0, float)
-
-
-def _sample_range(depth: int) -> Samples:
-    """Return points in [0, 1); those of all depths together cover the unit cube."""
-    # Multiples of an irrational number are spread evenly modulo 1.
-    step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
-    samples: Samples = ((np.arange(_SAMPLE_COUNT) + 0.5) * step) % 1.0
-    return samples
