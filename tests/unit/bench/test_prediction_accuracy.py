@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from firmwright.base.errors import ToolMissingError
@@ -13,6 +14,7 @@ from firmwright.bench.prediction_accuracy import (
     median_error,
     worst_error,
 )
+from onnx import TensorProto, helper, numpy_helper
 from tests.conformance.candidate_counts import count_candidates, enumerate_candidates
 from tests.conformance.generated_layers import generate_layers
 from tests.onnx.onnx_models import digits_net
@@ -94,6 +96,53 @@ def test_floats_in_software_are_predicted(board: str, tmp_path: Path):
     assert [
         row for row in rows if row.counted > total / 20 and abs(row.error) > WORST_ERROR
     ] == []
+
+
+def _float_functions() -> bytes:
+    """Build a model of float functions of one input, as ONNX."""
+    plain = "Abs Neg Relu Exp Log Sqrt Tanh Sin Cos Ceil Round HardSigmoid LeakyRelu"
+    numbers = {
+        "slopes": np.linspace(0.1, 0.9, 16, dtype=np.float32).reshape(16, 1),
+        "low": np.array(-0.5, np.float32),
+        "high": np.array(0.5, np.float32),
+        "five": np.array([5], np.int64),
+        "row": np.array([1, 256], np.int64),
+    }
+    nodes = [
+        *(helper.make_node(name, ["x"], [name]) for name in plain.split()),
+        helper.make_node("PRelu", ["x", "slopes"], ["PRelu"]),
+        helper.make_node("Clip", ["x", "low", "high"], ["Clip"]),
+        helper.make_node("Reshape", ["x", "row"], ["flat"]),
+        helper.make_node("TopK", ["flat", "five"], ["TopK", "places"]),
+    ]
+    outputs = [name for node in nodes for name in node.output if name != "flat"]
+    kinds = {"places": TensorProto.INT64}
+    graph = helper.make_graph(
+        nodes,
+        "functions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 16])],
+        [
+            helper.make_tensor_value_info(
+                name, kinds.get(name, TensorProto.FLOAT), None
+            )
+            for name in outputs
+        ],
+        [numpy_helper.from_array(array, name) for name, array in numbers.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.qemu
+def test_float_functions_in_software_are_predicted(tmp_path: Path):
+    (tmp_path / "functions.onnx").write_bytes(_float_functions())
+    try:
+        rows = list(compare_predictions([tmp_path / "functions.onnx"], ["mps2-an385"]))
+    except ToolMissingError as missing:
+        pytest.skip(str(missing))
+    assert len(rows) >= 16
+    assert [row for row in rows if abs(row.error) > WORST_ERROR] == []
 
 
 @pytest.mark.qemu

@@ -1,5 +1,7 @@
 """Patterns in TIR that compilers turn into fewer instructions than their nodes."""
 
+from collections.abc import Iterator, Sequence
+
 from firmwright.ir import tir
 
 
@@ -39,3 +41,17 @@ def is_range_check(first: tir.Expr, second: tir.Expr) -> bool:
     if first.op != "ge" or second.op not in ("lt", "le"):
         return False
     return first.b == tir.IntImm(0, first.b.dtype) and first.a == second.a
+
+
+def operand_forms(args: Sequence[tir.Expr]) -> Iterator[str]:
+    """Yield the forms in which compilers simplify a function, the shortest first.
+
+    `.zero` has a float zero, `.fixed` a constant float or constants from the second
+    argument on.
+    """
+    floats = [arg.value for arg in args if isinstance(arg, tir.FloatImm)]
+    if 0.0 in floats:
+        yield ".zero"
+    if floats or all(isinstance(arg, tir.IntImm) for arg in args[1:]):
+        yield ".fixed"
+    yield ""

@@ -29,6 +29,7 @@ from firmwright.ir.tir.compiled_patterns import (
     conjuncts,
     is_range_check,
     is_saturation,
+    operand_forms,
     stays_loop,
 )
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
@@ -84,10 +85,9 @@ def count_operations(
     """Count the operations of `func`, without callees.
 
     `arguments` gives the values of scalar parameters. The intrinsics in `priced` count
-    under their own name (`NAME.fixed` if every argument after the first is a constant,
-    or one is a constant float). Loops that keep more values than `registers` spill the
-    rest. Given a core, the instructions and the cycles of intrinsics that model these
-    are kinds of their own.
+    under their own name, with constant operands as NAME.fixed or NAME.zero. Loops that
+    keep more values than `registers` spill the rest. Given a core, the instructions and
+    the cycles of intrinsics that model these are kinds of their own.
     """
     counter = _OperationCounter(intrinsics, priced or {}, registers, arguments, core)
     counter.charge("call", 1.0)
@@ -402,14 +402,9 @@ class _OperationCounter:
         intrinsic = self.intrinsics.get(name)
         if intrinsic is None:
             raise InternalError(f"intrinsic {name} is not in the table")
-        kind, executed = name, 1
-        is_fixed = all(isinstance(arg, tir.IntImm) for arg in args[1:]) or any(
-            isinstance(arg, tir.FloatImm) for arg in args
-        )
-        if name not in self.priced:
-            kind, executed = "intrinsic", intrinsic.instructions
-        elif is_fixed and f"{name}.fixed" in self.priced:
-            kind = f"{name}.fixed"
+        kinds = (name + form for form in operand_forms(args))
+        kind = next((each for each in kinds if each in self.priced), "intrinsic")
+        executed = intrinsic.instructions if kind == "intrinsic" else 1
         numbers = [self._argument(arg) for arg in args]
         if intrinsic.count is not None:
             executed = intrinsic.count(numbers)
