@@ -82,8 +82,9 @@ def random_forest(
                 used = [tree % outputs] if has_one_output else range(outputs)
                 for k in used:
                     weight = float(rng.normal())
-                    share = abs(weight) / trees if is_positive else weight
-                    weights.append((tree, node, k, share))
+                    if is_positive:
+                        weight = (1 + abs(float(np.tanh(weight)))) / (2 * trees)
+                    weights.append((tree, node, k, weight))
                 continue
             branches -= 1
             value = (
@@ -160,8 +161,8 @@ FORESTS = {
     "one_score_of_two_classes": lambda: random_forest(
         7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
     ),
-    "many_trees": lambda: random_forest(10, 3, True, trees=400, positive=True),
-    "many_outputs": lambda: random_forest(11, 6, True, trees=400, positive=True),
+    "many_trees": lambda: random_forest(10, 3, True, trees=180, positive=True),
+    "many_outputs": lambda: random_forest(11, 6, True, trees=180, positive=True),
 }
 ON_GRIDS = ("on_a_grid", "average", "one_score_of_two_classes")
 MANY = ("many_trees", "many_outputs")
