@@ -16,8 +16,9 @@ Sums are in the order of the default loops, and each product is rounded.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from textwrap import indent
 
 import numpy as np
 
@@ -73,8 +74,8 @@ def _added(
 
 
 def _executed(args: Sequence[int]) -> int:
-    lane, depth, count = args[5], args[7], args[8]
-    blocks = count // _BLOCK if lane == 1 else 0
+    depth, count = args[7:]
+    blocks = count // _BLOCK
     rest = divide_up(count - blocks * _BLOCK, _LANES)
     return 14 + blocks * (20 + 17 * depth) + rest * (14 + 9 * depth)
 
@@ -97,10 +98,26 @@ def _products(dtype: DType) -> Intrinsic:
         fill_text(_C["portable"], **names),
         "Adds products of `depth` numbers and vectors to `count` sums.",
         requires="mvefp",
-        text={"gnu": fill_text(_C["gnu"], **names)},
+        text={"gnu": fill_text(_C["gnu"], **names, **_blocks(names))},
         definitions=(KEEP_STORES,),
         count=_executed,
     )
+
+
+def _blocks(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the C of four adjacent vectors, and of four that are gathered."""
+    short, blocks = names["short"], dict[str, str]()
+    forms = {
+        "adjacent": f"vldrwq_{short}(q + {{first}})",
+        "gathered": f"vldrwq_gather_shifted_offset_{short}"
+        "(q + {first} * b_lane, from)",
+    }
+    for kind, form in forms.items():
+        vectors = {
+            f"vector{n}": form.format(first=_LANES * n) for n in range(_BLOCK // _LANES)
+        }
+        blocks[kind] = indent(fill_text(_C["block"], **names, **vectors), "    ")
+    return blocks
 
 
 # ---- matrix products -----------------------------------------------------------------
