@@ -411,15 +411,12 @@ class Lowering:
         whole: Call,
     ) -> LoweringCandidate:
         words = format_schedule(schedule.name, config)
-        marks = {
-            "disable_scheduling": schedule.disable_scheduling,
-            "keep_block_order": schedule.keep_block_order,
-        }
-        attrs = {name: True for name, is_set in marks.items() if is_set}
 
         def build(kernel: Kernel) -> BuiltKernel:
             schedule.build(kernel.call, config, kernel)
-            built = self._finish(kernel, call, whole, words, **attrs)
+            built = self._finish(
+                kernel, call, whole, words, **schedule.kernel_attributes
+            )
             return replace(built, rule=schedule.name, config=config)
 
         return self._built_once(name, call, whole, schedule.build, config, build)

@@ -87,6 +87,15 @@ class Schedule(Generic[ConfigT_co]):
     short_loops: Callable[[OpCall, ConfigT_co], ConfigT_co] | None = None
     time_max: float = 0.0
 
+    @property
+    def kernel_attributes(self) -> dict[str, bool]:
+        """Return the attributes of its kernels that are set."""
+        marks = {
+            "disable_scheduling": self.disable_scheduling,
+            "keep_block_order": self.keep_block_order,
+        }
+        return {name: True for name, is_set in marks.items() if is_set}
+
     def with_short_loops(self, *, only: bool = True) -> Schedule[ConfigT_co]:
         """Return the schedule that offers short loops.
 
