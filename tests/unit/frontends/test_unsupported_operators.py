@@ -34,7 +34,7 @@ def test_replacements_are_supported_and_the_replaced_ones_are_not(
 ) -> None:
     assert not reasons.keys() & importers.keys()
     named = named_in(reasons.values(), form) - {"StableHLO"}
-    assert len(named) >= 2
+    assert named, "the form finds no names"
     assert named <= importers.keys()
 
 
