@@ -27,11 +27,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-from image_run import flash_bytes, machine_command, run_image
+from image_run import TIMEOUT_S, flash_bytes, machine_command, run_image
 
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.dtypes import Array
@@ -39,7 +40,7 @@ from firmwright.base.errors import DeviceError, FirmwrightError
 from firmwright.base.file_lock import hold_lock
 from firmwright.boards import load_board
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
@@ -63,10 +64,14 @@ START, END = "<!-- side by side -->", "<!-- end -->"
 
 
 class Equality(StrEnum):
-    """Whether our outputs are the peer's, by default or with `--numerics tflm`."""
+    """Whether our outputs are the peer's, by default or with `--numerics tflm`.
+
+    `CMSIS_NN` are equal to those of TFLM with CMSIS-NN, while the peer's differ.
+    """
 
     EQUAL = "="
     TFLM = "tflm"
+    CMSIS_NN = "CMSIS-NN"
     DIFFERENT = "differ"
 
 
@@ -226,7 +231,11 @@ def measure_ours(model: Path, core: str, numerics: str) -> Figures:
         outputs.append(digest([found[tensor.name].tobytes() for tensor in io.outputs]))
 
     counts = measure_instructions(
-        compiled, image=image, sample=sample, after_run=keep_outputs
+        compiled,
+        image=image,
+        sample=sample,
+        open_with=partial(open_session, timeout_s=TIMEOUT_S),
+        after_run=keep_outputs,
     )
     return Figures(
         counts.total.instructions,
@@ -236,15 +245,28 @@ def measure_ours(model: Path, core: str, numerics: str) -> Figures:
     )
 
 
+def compare_outputs(
+    ours: Figures, theirs: Figures, network: Network, model: Path, core: str
+) -> Equality:
+    """Compare with the peer's outputs, then with those that TFLM has on the M4."""
+    if ours.outputs == theirs.outputs:
+        return Equality.EQUAL
+    recorded = {(row.network, row.core): row.peer_outputs for row in read_rows()}
+    on_m4 = recorded.get((network.name, "cortex-m4"))
+    if ours.outputs == on_m4:
+        return Equality.CMSIS_NN
+    of_tflm = measure_ours(model, core, "tflm").outputs
+    if of_tflm == theirs.outputs:
+        return Equality.TFLM
+    return Equality.CMSIS_NN if of_tflm == on_m4 else Equality.DIFFERENT
+
+
 def measure_network(
     network: Network, model: Path, core: str, theirs: Figures, peer: str
 ) -> Row:
     """Measure ours beside the peer's figures."""
-    ours, equality = measure_ours(model, core, "litert"), Equality.DIFFERENT
-    if ours.outputs == theirs.outputs:
-        equality = Equality.EQUAL
-    elif measure_ours(model, core, "tflm").outputs == theirs.outputs:
-        equality = Equality.TFLM
+    ours = measure_ours(model, core, "litert")
+    equality = compare_outputs(ours, theirs, network, model, core)
     inspected = inspect_module(load_model(model).module)
     return Row(
         network=network.name,
@@ -355,6 +377,17 @@ def make_summary(by_core: Mapping[str, Sequence[Row]]) -> str:
     return f"{_markdown(lines)}\n"
 
 
+def make_list_of_missing(by_core: Mapping[str, Sequence[Row]]) -> str:
+    """Return a sentence for each core that names the networks without a row."""
+    lines: list[str] = []
+    for core, rows in by_core.items():
+        found = {row.network for row in rows}
+        names = [item.name for item in read_networks() if item.name not in found]
+        if names:
+            lines.append(f"Without a row on {core}: {', '.join(names)}.\n")
+    return "\n".join(lines)
+
+
 def _markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -364,9 +397,9 @@ def make_page(text: str, rows: Sequence[Row]) -> str:
     by_core: dict[str, list[Row]] = {}
     for row in rows:
         by_core.setdefault(row.core, []).append(row)
-    parts = [make_summary(by_core)]
+    parts = [make_summary(by_core), make_list_of_missing(by_core)]
     parts += [make_table(core, found) for core, found in by_core.items()]
-    tables = "\n".join(parts)
+    tables = "\n".join(filter(None, parts))
     before, _, rest = text.partition(f"{START}\n")
     _, _, after = rest.partition(END)
     return f"{before}{START}\n\n{tables}\n{END}{after}"

@@ -45,7 +45,7 @@ def test_every_row_is_of_a_listed_network_with_equal_outputs(table: Any) -> None
     names = {network.name for network in table.read_networks()}
     for row in table.read_rows():
         assert row.network in names
-        assert row.outputs in {"=", "tflm"}
+        assert row.outputs in {"=", "tflm", "CMSIS-NN"}
 
 
 def test_a_row_that_is_behind_is_named(table: Any) -> None:
@@ -55,6 +55,14 @@ def test_a_row_that_is_behind_is_named(table: Any) -> None:
     assert f"| {behind.network} |" in text
     ahead = replace(rows[0], flash_bytes=rows[0].peer_flash_bytes)
     assert not ahead.is_behind
+
+
+def test_networks_without_a_row_are_named(table: Any) -> None:
+    first, *others = table.read_rows()
+    rows = [row for row in others if row.core == first.core]
+    assert first.network in table.make_list_of_missing({first.core: rows})
+    every = [replace(first, network=item.name) for item in table.read_networks()]
+    assert table.make_list_of_missing({first.core: every}) == ""
 
 
 def test_the_medians_are_those_of_the_ratios_shown(table: Any) -> None:
