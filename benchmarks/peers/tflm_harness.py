@@ -35,7 +35,8 @@ def make_main(model: Path | None) -> str:
     """Return the program's text; without a model, that of the empty image."""
     values = {"is_empty": "1"}
     if model is not None:
-        graphs = _read_graphs(model)
+        data = preprocess_tflite(model.read_bytes(), model.name, {})
+        graphs = read_tflite(data, model.name).subgraphs
         types = _types_by_operator(graphs)
         added = [_added(name, types[name]) for name in sorted(types)]
         variables = "nullptr"
@@ -54,16 +55,6 @@ def make_main(model: Path | None) -> str:
     for name, value in values.items():
         text = text.replace(f"${name}", value)
     return text
-
-
-def types_by_operator(model: Path) -> dict[str, set[str]]:
-    """Return the element types of the first input and the output of each operator."""
-    return _types_by_operator(_read_graphs(model))
-
-
-def _read_graphs(model: Path) -> tuple[RawSubgraph, ...]:
-    data = preprocess_tflite(model.read_bytes(), model.name, {})
-    return tuple(read_tflite(data, model.name).subgraphs)
 
 
 def _types_by_operator(graphs: tuple[RawSubgraph, ...]) -> dict[str, set[str]]:

@@ -106,31 +106,3 @@ def test_the_program_registers_the_kernels_of_the_types(script: Any) -> None:
     assert "resolver.AddConv2D(tflite::Register_CONV_2D_INT8());" in text
     assert "$" not in text.replace("__global_pointer$", "")
     assert harness.make_main(None).count("#if 1") == 1
-
-
-def test_the_peer_has_the_kernels_of_the_operators_alone(
-    script: Any, tmp_path: Path
-) -> None:
-    build = script("build_images")
-    texts = {
-        "kernels/add.cc": "Register_ADD();",
-        "kernels/cmsis_nn/add.cc": "Register_ADD_INT8(); Register_ADD();",
-        "kernels/cmsis_nn/transpose_conv.cc": "Register_TRANSPOSE_CONV();",
-        "kernels/conv_common.cc": "",
-        "kernels/conv_test.cc": "",
-        "kernels/svdf.cc": "Register_SVDF();",
-        "kernels/transpose_conv.cc": "Register_TRANSPOSE_CONV();",
-        "micro_log.cc": "",
-    }
-    micro = tmp_path / "tensorflow/lite/micro"
-    for name, text in texts.items():
-        (micro / name).parent.mkdir(parents=True, exist_ok=True)
-        (micro / name).write_text(text)
-    operators = {"ADD", "TRANSPOSE_CONV"}
-    found = build.tflm_sources(tmp_path, build.CORES["rv32imac"], operators)
-    assert {str(path.relative_to(micro)): level for path, level in found} == {
-        "kernels/cmsis_nn/add.cc": "-O2",
-        "kernels/conv_common.cc": "-O2",
-        "kernels/transpose_conv.cc": "-O2",
-        "micro_log.cc": "-Os",
-    }
