@@ -90,6 +90,7 @@ class Lowering:
 
         UnsupportedError lists all that have none.
         """
+        results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
         refused: list[errors.UnsupportedItem] = []
         what = f"{self.module.name}: kernels of operator"
@@ -97,7 +98,7 @@ class Lowering:
         for index, call in enumerate(self.entry.body):
             progress.show(index)
             try:
-                lowered.append(self.lowered(index))
+                lowered.append(self._lowered(index, call, results))
             except errors.NotSupportedError as reason:
                 where = str(call.span)
                 refused.append(errors.UnsupportedItem(call.op, where, str(reason)))
@@ -152,15 +153,14 @@ class Lowering:
         part = make_row_call(call, bands, band)
         return RowKernels(bands, partial(self._offered, name, part, call))
 
-    def lowered(self, index: int) -> LoweredCall:
-        """Return call `index` with its candidates."""
-        call = self.entry.body[index]
+    def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
+        """Return a call with its candidates; values in `results` leave the entry."""
         has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
         if has_kernel or is_subview(call.attrs):
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it
         # is copied.
-        is_copied = call.outputs[0] in self.entry.sinks
+        is_copied = call.outputs[0].name in results
         is_view = self.ops[call.op].is_view and not is_copied
         if is_view and call.inputs[0] in call.variables:
             return LoweredCall(call, ())

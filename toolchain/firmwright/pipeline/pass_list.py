@@ -42,7 +42,6 @@ from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
-from firmwright.pipeline.call_bound import check_calls_fit
 from firmwright.pipeline.checked_requests import with_checked_requests
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.program_update import check_kernels
@@ -194,10 +193,8 @@ def _lower_and_select(
         check_kernels(module, selected, lowering, record)
         return selected
     features = features_of_known(module.targets.values())
-    memo = memo or SelectionMemo()
     oracle = make_selection_oracle(options, memo)
     oracle = replace(oracle, has_vectors=not features.isdisjoint(_VECTOR_FEATURES))
-    check_calls_fit(module, lowering, memo.inplace)
     equal = EqualLayers()
     if not (lowering.tuning.layers or module.requests):
         sharing = replace(lowering, equal_layers=equal)
