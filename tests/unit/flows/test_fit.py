@@ -23,7 +23,7 @@ from firmwright.ir.core import PoolInfo
 
 ROOT = Path(__file__).resolve().parents[3]
 FLASH_ERROR = 0.03
-STACK_ERROR_BYTES = 64
+STACK_ERROR_BYTES = 80
 TIME_ERROR = 0.10
 
 MODELS = (

@@ -52,7 +52,7 @@ from firmwright.choose.streaming_candidates import RowsOf
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import Minimize
-from firmwright.ops.schedule import LoweringCandidate
+from firmwright.ops.schedule import DEFAULT_SCHEDULE, LoweringCandidate
 
 _BY_TIME: CandidateCost = attrgetter("time")
 _CODED_BYTES_MIN = 4096
@@ -349,7 +349,8 @@ def _nearly_fastest(
 ) -> tuple[LoweringCandidate, ...]:
     """Return the candidates not much slower; small constants permit more time.
 
-    So does saved flash that is worth a multiple of the lost time in `cost_of`.
+    So does saved flash that is worth a multiple of the lost time in `cost_of`, except
+    by default loops.
     """
     fastest = min(candidates, key=_BY_TIME, default=None)
     if fastest is None:
@@ -362,7 +363,8 @@ def _nearly_fastest(
             percent = thresholds.SMALL_PERCENT_MAX
         lost_time = item.time - fastest.time
         saved_flash = cost_of(fastest) - cost_of(item) + lost_time
-        if saved_flash >= thresholds.WORTH_TIMES * lost_time:
+        is_worth_it = saved_flash >= thresholds.WORTH_TIMES * lost_time
+        if is_worth_it and item.rule != DEFAULT_SCHEDULE:
             percent = max(percent, thresholds.CANDIDATE_PERCENT_MAX)
         if 100 * item.time <= percent * fastest.time:
             near.append(item)

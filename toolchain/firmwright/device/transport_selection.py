@@ -120,7 +120,8 @@ def _open_qemu(
 def _open_serial(request: TransportRequest) -> Transport:
     """Open the port of a board, or the emulator of one that is not connected."""
     board = request.board
-    if board.emulator is not None and not is_connected(board):
+    has_uart = board.console.driver not in ("none", "rtt")
+    if board.emulator is not None and has_uart and not is_connected(board):
         return _open_emulator(request)
     return _reconnecting(_find_port(board), request.baud)
 

@@ -41,6 +41,7 @@ _C = read_sections(__file__)
 _WORD_BYTES, _VECTOR_BYTES = 4, 16
 _PIXEL_BYTES = (4, 8, 16)
 _DTYPES = (INT8, INT16, FLOAT32)
+_KEEP = "KEEP_STORES((void *)y);\n"
 _INFINITY = float("inf")
 _FLOAT_LIMITS: Mapping[str, tuple[float, float]] = {
     "none": (float(np.finfo(np.float32).min), _INFINITY),
@@ -95,8 +96,9 @@ def _maximum(dtype: DType) -> Intrinsic:
     }
     limits = inputs(FLOAT32 if is_float else INT32, "low", "high")
     numbers = immediates(*WINDOW_NUMBERS, "pixel", "pixel_step")
-    whole = fill_text(_C["vector"], **names, z="", p="", inside="")
-    tail = fill_text(_C["vector"], **names, z="_z", p="_p", inside=", inside")
+    whole = fill_text(_C["vector"], **names, z="", p="", inside="", keep="")
+    predicated = {"z": "_z", "p": "_p", "inside": ", inside", "keep": _KEEP}
+    tail = fill_text(_C["vector"], **names, **predicated)
     parts = {"whole": indent(whole, "    "), "tail": indent(tail, "    ")}
     return Intrinsic(
         _name(dtype),
