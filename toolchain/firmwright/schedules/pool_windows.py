@@ -79,18 +79,19 @@ class TapSpan:
 
 def spans(window: ConvWindow, axis: int) -> list[TapSpan]:
     """Return the spans along an axis, in the order of the outputs."""
-    step, dilation = window.stride[axis], window.dilation[axis]
+    step, dilation, size = window.stride[axis], window.dilation[axis], window.size[axis]
+    outputs = window.output_size(*window.input_size)[axis]
+    origins = np.arange(outputs) * step - window.padding[2 * axis]
+    # Of each output, the numbers of its first tap inside and of the first one behind.
+    inside = np.clip(-(origins // dilation), 0, size)
+    behind = np.clip(-((origins - window.input_size[axis]) // dilation), 0, size)
+    taps = np.maximum(behind - inside, 0)
+    starts = np.where(taps > 0, origins + inside * dilation, 0)
+    continues = (np.diff(taps) == 0) & (np.diff(starts) == step)
+    firsts = [0, *(np.flatnonzero(~continues) + 1).tolist()]
     found: list[TapSpan] = []
-    for output in range(window.output_size(*window.input_size)[axis]):
-        origin = output * step - window.padding[2 * axis]
-        taps = np.arange(window.size[axis]) * dilation + origin
-        inside = taps[(taps >= 0) & (taps < window.input_size[axis])]
-        span = TapSpan(output, 1, inside.size, int(inside[0]) if inside.size else 0)
-        last = found[-1] if found else span
-        follows = last.start + last.count * step == span.start
-        if found and last.taps == span.taps and follows:
-            span = TapSpan(last.first, last.count + 1, last.taps, last.start)
-            found.pop()
+    for first, end in zip(firsts, [*firsts[1:], outputs], strict=True):
+        span = TapSpan(first, end - first, int(taps[first]), int(starts[first]))
         found.append(span)
     return found
 
@@ -164,10 +165,10 @@ def pixel_runs(op: OpCall, b: Kernel) -> Iterator[WindowRun]:
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     rows, cols = window.input_size
-    step = channels * (window.stride[1] if width > 1 else window.stride[0] * cols)
+    is_column = width == 1
+    step = channels * (window.stride[0] * cols if is_column else window.stride[1])
     with b.for_("n", batch) as n:
         for down in spans(window, 0):
-            is_column = width == 1
             with b.for_("oy", 1 if is_column else down.count) as oy:
                 place = (n * height + oy + down.first) * width
                 corner = (n * rows + oy * window.stride[0] + down.start) * cols

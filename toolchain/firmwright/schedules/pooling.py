@@ -311,8 +311,10 @@ class IntegerPools:
 
     def _mean_configs(self, op: OpCall) -> Sequence[ScheduleConfig]:
         configs = self._configs(op)
+        if not configs:
+            return ()
         for part in pool_windows(op):
-            if configs and part.count > 1 and self._mean(op, part) is None:
+            if part.count > 1 and self._mean(op, part) is None:
                 return ()
         return configs
 
