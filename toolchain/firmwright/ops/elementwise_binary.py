@@ -4,8 +4,7 @@ int8 and int16: maximum and minimum copy raw values, which must have equal quant
 Comparisons requantize both values, shifted left by 8 bits, by their scales.
 squared_difference converts both inputs to twice the larger scale, int8 with 7 more
 bits. prelu requantizes x, or x times alpha if x is negative. All requantizations round
-twice. int32 and int64
-values are not quantized.
+twice. int32 and int64 values are not quantized.
 
 Deviations: both profiles have all int16 operators, of which TFLM has only
 squared_difference, and LiteRT only the others. LiteRT compares raw int16 values,
