@@ -157,23 +157,47 @@ def test_a_result_without_elements_is_refused() -> None:
         _imported(_graph(list(graph.tensors), list(graph.nodes), (9,)))
 
 
-@pytest.mark.parametrize("places", [[[0, 5]], [[0, -1]], [[0]]])
-def test_a_sparse_tensor_with_indices_outside_is_refused(
-    places: list[list[int]],
-) -> None:
-    indices = np.array(places, np.int32)
+def _sparse_matrix(places: np.ndarray, shape: list[int], value: float) -> RawSubgraph:
+    """Build the maximum of x (3x3, int32) and a sparse tensor with one value."""
+    kind = "float32" if isinstance(value, float) else "int32"
+    stored = np.array([value], kind)
     tensors = [
         RawTensor(0, "x", (3, 3), "int32"),
-        RawTensor(1, "at", indices.shape, "int32", buffer=indices.tobytes()),
-        _constant(2, "shape", [3, 3]),
-        _constant(3, "value", [7]),
+        RawTensor(1, "at", places.shape, places.dtype.name, buffer=places.tobytes()),
+        _constant(2, "shape", shape),
+        RawTensor(3, "value", (1,), kind, buffer=stored.tobytes()),
         _constant(4, "default", [0]),
         RawTensor(5, "dense", (3, 3), "int32"),
         RawTensor(6, "y", (3, 3), "int32"),
     ]
     nodes = [_node("SPARSE_TO_DENSE", (1, 2, 3, 4), 5), _node("MAXIMUM", (0, 5), 6)]
+    return _graph(tensors, nodes, (6,))
+
+
+@pytest.mark.parametrize("places", [[[0, 5]], [[0, -1]], [[0]]])
+def test_a_sparse_tensor_with_indices_outside_is_refused(
+    places: list[list[int]],
+) -> None:
+    graph = _sparse_matrix(np.array(places, np.int32), [3, 3], 7)
     with pytest.raises(UnsupportedError, match="indices outside of the result"):
-        _imported(_graph(tensors, nodes, (6,)))
+        _imported(graph)
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "value", "reason"),
+    [
+        (np.zeros((1, 1, 2), np.int32), [3, 3], 7, "indices of int32 .1, 1, 2."),
+        (np.zeros((1, 2), np.float32), [3, 3], 7, "indices of float32"),
+        (np.zeros((1, 2), np.bool_), [3, 3], 7, "indices of bool"),
+        (np.zeros((1, 0), np.int32), [], 7, "the shape .]"),
+        (np.zeros((1, 2), np.int32), [3, 3], 7.5, "of different types"),
+    ],
+)
+def test_a_malformed_sparse_tensor_is_refused(
+    places: np.ndarray, shape: list[int], value: float, reason: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        _imported(_sparse_matrix(places, shape, value))
 
 
 def test_a_product_of_int16_without_a_scale_is_zero() -> None:

@@ -81,8 +81,12 @@ def _sparse_to_dense_attrs(context: ImportContext) -> ConstantAttrs:
     shape = constant_ints(context, 1, "shapes")
     values = _constant_array(context, 2, "values")
     default = _constant_array(context, 3, "default values")
-    if min(shape, default=1) < 0 or math.prod(shape) > _MOST_NUMBERS:
+    if not shape or min(shape) < 0 or math.prod(shape) > _MOST_NUMBERS:
         raise NotSupportedError(f"the shape {list(shape)}")
+    if indices.dtype.kind != "i" or indices.ndim > 2:
+        raise NotSupportedError(f"indices of {indices.dtype} {list(indices.shape)}")
+    if not values.dtype == default.dtype == context.outputs[0].dtype.np:
+        raise NotSupportedError("values, default and result of different types")
     if default.size != 1 or values.size not in (1, len(np.atleast_1d(indices))):
         raise NotSupportedError(f"{values.size} values and {default.size} defaults")
     rank = indices.shape[-1] if indices.ndim == 2 else 1
