@@ -143,17 +143,21 @@ def test_other_formulas_have_other_schedules(text: str, shapes: list) -> None:
 
 
 def pool(op: str, seed: int, channels: int | None = None) -> OpCall:
+    """Return a pool; those of every second seed have dilated windows over the border."""
     rng = np.random.default_rng(seed)
     size, stride, outputs = (rng.integers(1, n, 2) for n in (5, 4, 4))
     channels = channels or int(rng.integers(1, 14))
+    before = np.minimum(size - 1, seed % 2)
+    dilation, outputs = 1 + before, outputs + before
     attrs = {
         "size": tuple(map(int, size)),
         "stride": tuple(map(int, stride)),
-        "dilation": (1, 1),
-        "padding": (0, 0, 0, 0),
+        "dilation": tuple(map(int, dilation)),
+        "padding": tuple(map(int, np.repeat(before, 2))),
         "activation": str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"])),
     }
-    height, width = (int(n) for n in (outputs - 1) * stride + size)
+    reach = (size - 1) * dilation + 1
+    height, width = map(int, (outputs - 1) * stride + reach - 2 * before)
     x, y = (
         floats((2, height, width, channels)),
         floats((2, *map(int, outputs), channels)),
@@ -206,21 +210,7 @@ def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
     if schedule.op in ("mean", "sum", "reduction"):
         make = sums
     for seed in range(8):
-        call = make(schedule.op, seed)
-        rng = np.random.default_rng(seed)
-        arrays = [
-            (5 * rng.normal(size=kind.shape)).astype(np.float32)
-            for kind in call.inputs
-            if kind is not None
-        ]
-        expected = executed(
-            call, lambda b, c=call: op_table()[schedule.op].lower(c, b), arrays
-        )
-        (config,) = schedule.configs(call)
-        actual = executed(
-            call, lambda b, c=call, k=config: schedule.build(c, k, b), arrays
-        )
-        np.testing.assert_array_equal(actual, expected)
+        check(schedule, make(schedule.op, seed), seed, size=5)
 
 
 PRODUCTS = [
@@ -253,13 +243,13 @@ def test_pixels_of_few_floats_are_gathered(channels: int) -> None:
         check(pool_rows.SCHEDULES[1], pool("max_pool2d", seed, channels), seed)
 
 
-def check(schedule: Schedule, call: OpCall, seed: int) -> None:
-    """Compare the schedule with the default loops."""
+def check(schedule: Schedule, call: OpCall, seed: int, size: float = 1e4) -> None:
+    """Compare the schedule with the default loops, for values of about `size`."""
     rng = np.random.default_rng(seed)
     arrays = []
     for kind in call.inputs:
         if kind is not None:
-            drawn = 1e4 * rng.normal(size=kind.shape)
+            drawn = size * rng.normal(size=kind.shape)
             arrays.append(drawn.astype(kind.dtype.np))
     expected = executed(call, lambda b: op_table()[call.op].lower(call, b), arrays)
     (config,) = schedule.configs(call)

@@ -189,11 +189,14 @@ def tap_count(
 
 
 def _count_along(window: conv_window.ConvWindow, axis: int, out: ArithExpr) -> ExprLike:
-    size = window.size[axis]
+    size, step = window.size[axis], window.dilation[axis]
     length = window.input_size[axis]
     if not window.guarded(axis):
         return size
     first = out * window.stride[axis] - window.padding[2 * axis]
+    if step > 1:
+        behind = builder.minimum((length - first + step - 1) / step, size)
+        return behind - builder.maximum((step - 1 - first) / step, 0)
     return builder.minimum(first + size, length) - builder.maximum(first, 0)
 
 
