@@ -204,6 +204,21 @@ def test_output_of_an_in_place_kernel_has_the_offset_of_its_input() -> None:
     assert set(windows(planned).values()) == {("sram", 0, 64)}
 
 
+@pytest.mark.parametrize(("rows", "is_in_place"), [(16, True), (15, False)])
+def test_an_input_may_be_overlapped_through_a_view_of_all_of_it(
+    rows: int, is_in_place: bool
+) -> None:
+    view = tir.Buffer("view", INT8, (rows, 4))
+    b = Builder("copy")
+    x = b.buffer_param("x", INT8, view.shape, "in")
+    y = b.buffer_param("y", INT8, (64,), "out")
+    with b.for_("i", rows) as i, b.for_("j", 4) as j:
+        b.store(y, [i * 4 + j], b.load(x, [i, j]))
+    body = tir.DeclBuffer(view, pointer(X, "r"), call("copy", view, Y, 0))
+    places = windows(plan_memory(module_of(b.build(op="copy"), body=body)))
+    assert (places["x"] == places["y"]) == is_in_place
+
+
 def test_output_can_reuse_either_input() -> None:
     kernel = copy_kernel("add", times=1)
     other = tir.Param(tir.Buffer("x2", INT8, (64,)), "in")

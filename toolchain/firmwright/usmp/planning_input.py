@@ -330,9 +330,13 @@ def _pairs_in_loop(
 
 
 def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
-    """Return whether an argument is the start of a whole planned buffer."""
+    """Return whether an argument is the start of a whole planned buffer.
+
+    It may be a view of all of its bytes, as that of a reshape, which has no offset.
+    """
     if not isinstance(arg, tir.AccessPtr):
         return False
     if arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
-    return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer
+    whole = flow.allocates[flow.roots[arg.buffer.name]].buffer
+    return arg.buffer.span_bytes == whole.span_bytes
