@@ -15,7 +15,7 @@ bits and added with saturation. LiteRT computes logistic and tanh in fixed point
 64-bit sums as in int16x8.py. Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -169,19 +169,23 @@ def _shift_right(call: OpCall, x: Array, right: int) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    emit_steps(call, b, UnitLoops(call, b))
+    emit_steps(call, b, UnitLoops(call, b).units)
 
 
-def emit_steps(call: OpCall, b: Kernel, layer: "UnitLoops") -> None:
-    """Emit all gates of a step before the hidden values change."""
+def emit_steps(
+    call: OpCall, b: Kernel, emit_units: Callable[[Index, ArithExpr], None]
+) -> None:
+    """Emit all gates of a step before the hidden values change.
+
+    `emit_units(at, n)` emits the units of batch `n` for row `at` of the input.
+    """
     batch, time, _ = batch_time_inputs(call)
     units = call.input(HIDDEN_STATE).shape[1]
     hidden = b.outputs[1]
     copy_state(call, b)
     with b.for_("n", batch) as n, b.for_("t", time) as t:
         step = [t, n] if call.attributes(LstmAttrs).time_major else [n, t]
-        with b.for_("u", units) as u:
-            layer.unit(step, n, u)
+        emit_units(step, n)
         with b.for_("u", units) as u:
             b.store(hidden, [n, u], b.load(b.y, [*step, u]))
 
@@ -334,7 +338,11 @@ class UnitLoops(UnitBuilder):
             return bias, None
         return bias, b.constant(f"{name}_recurrent_bias", recurrent, INT32)
 
-    def unit(self, at: Index, n: ArithExpr, u: ArithExpr) -> None:
+    def units(self, at: Index, n: ArithExpr) -> None:
+        with self.b.for_("u", self.call.input(HIDDEN_STATE).shape[1]) as u:
+            self._unit(at, n, u)
+
+    def _unit(self, at: Index, n: ArithExpr, u: ArithExpr) -> None:
         call, b = self.call, self.b
         sums = b.reg("sums", self.wide, len(GATES))
         for gate, (bias, _) in enumerate(self.biases):

@@ -174,3 +174,20 @@ def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
     correction = -x_zero * weights_at(call, INPUT_WEIGHTS + gate).sum(axis=1)
     recurrent = weights_at(call, RECURRENT_WEIGHTS + gate).sum(axis=1)
     return weights_at(call, BIAS + gate) + correction, -hidden_zero * recurrent
+
+
+def rows_of_units(call: OpCall, first: int) -> tuple[Array, Array]:
+    """Return weights [row, column] and biases of all gates, including zero points.
+
+    `first` is the input of the first gate's weights. Rows are in the order [unit,
+    gate]; those of zeros make the number of units even.
+    """
+    of_gates: list[Array] = []
+    biases: list[Array] = []
+    for gate in range(len(GATES)):
+        of_gates.append(weights_at(call, first + gate))
+        biases.append(folded_biases(call, gate)[first == RECURRENT_WEIGHTS])
+    weights = np.stack(of_gates, axis=1)
+    pad = (0, len(weights) % 2), (0, 0), (0, 0)
+    bias = np.pad(np.stack(biases, axis=1), pad[:2]).reshape(-1)
+    return np.pad(weights, pad).reshape(-1, weights.shape[2]), bias

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from firmwright.base.dtypes import INT8, INT16, Array
+from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -18,8 +16,7 @@ from firmwright.ops.lstm_layer import (
     INPUT_WEIGHTS,
     RECURRENT_WEIGHTS,
     batch_time_inputs,
-    folded_biases,
-    weights_at,
+    rows_of_units,
 )
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.vector_product import (
@@ -91,7 +88,7 @@ class _Gates:
         self.sums = b.allocate("steps", INT16, (rows,))
         self._row = ArithExpr(immediate(0, INDEX))
         of_x, of_hidden = (
-            _weights(op, first) for first in (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
+            rows_of_units(op, first) for first in (INPUT_WEIGHTS, RECURRENT_WEIGHTS)
         )
         self._of_x: PairProduct | VectorProduct
         if together > 1:
@@ -126,19 +123,6 @@ class _Gates:
     ) -> ArithExpr:
         x_steps = self._b.load_i32(self._x_steps, [self._row, index])
         return self.layer.gate_steps(acc, place % len(GATES), x_steps).cast(INT16)
-
-
-def _weights(op: OpCall, first: int) -> tuple[Array, Array]:
-    """Return weights and biases of all gates, whose weights begin at input `first`."""
-    of_gates: list[Array] = []
-    biases: list[Array] = []
-    for gate in range(len(GATES)):
-        of_gates.append(weights_at(op, first + gate))
-        biases.append(folded_biases(op, gate)[first == RECURRENT_WEIGHTS])
-    weights = np.stack(of_gates, axis=1)
-    pad = (0, len(weights) % 2), (0, 0), (0, 0)
-    bias = np.pad(np.stack(biases, axis=1), pad[:2]).reshape(-1)
-    return np.pad(weights, pad).reshape(-1, weights.shape[2]), bias
 
 
 SCHEDULES = (dsp_schedule("dsp.lstm.steps", "lstm", configs=_configs, build=_build),)

@@ -46,7 +46,7 @@ class _PackedLoops(UnitLoops):
 
 
 def lower_packed(op: OpCall, b: Kernel) -> None:
-    emit_steps(op, b, _PackedLoops(op, b))
+    emit_steps(op, b, _PackedLoops(op, b).units)
 
 
 SCHEDULES = (
