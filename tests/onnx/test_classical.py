@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from firmwright.base.errors import UnsupportedError
 from firmwright.frontends.onnx import preprocess_model
 from firmwright.oracle.reference_runner import run_reference
+from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from tests.onnx.onnx_models import Net
 from tests.onnx.test_nets import entry_of, imported, results
 
 
@@ -108,3 +112,46 @@ def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None
             np.testing.assert_allclose(
                 got[key], array.reshape(got[key].shape), atol=2e-6
             )
+
+
+def vectors(transform: str, counts: Sequence[int], has_probabilities: bool) -> bytes:
+    """Return a support vector machine with vectors of 2 features for each class."""
+    net, total = Net(), sum(counts)
+    pairs = len(counts) * (len(counts) - 1) // 2
+
+    def numbers(count: int) -> list[float]:
+        return net.rng.normal(size=count).astype(np.float32).tolist()
+
+    attrs: dict[str, Any] = {
+        "classlabels_ints": list(range(len(counts))),
+        "coefficients": numbers(total * (len(counts) - 1)),
+        "kernel_params": [0.0, 0.0, 0.0],
+        "kernel_type": "LINEAR",
+        "post_transform": transform,
+        "rho": numbers(pairs),
+        "support_vectors": numbers(2 * total),
+        "vectors_per_class": list(counts),
+    }
+    if has_probabilities:
+        attrs |= {"prob_a": numbers(pairs), "prob_b": numbers(pairs)}
+    x = net.input("x", (3, 2))
+    machine = net.node("SVMClassifier", x, outputs=2, domain="ai.onnx.ml", **attrs)
+    return net.model(*machine)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("counts", [(2, 3), (2, 3, 1)])
+def test_scores_of_vectors_are_transformed(
+    transform: str, counts: tuple[int, ...]
+) -> None:
+    x = np.random.Generator(np.random.PCG64(3)).normal(size=(3, 2)).astype(np.float32)
+    for has_probabilities in (False, True):
+        data = vectors(transform, counts, has_probabilities)
+        if counts == (2, 3) and "SOFTMAX" in transform and not has_probabilities:
+            with pytest.raises(UnsupportedError, match="two classes through a softmax"):
+                imported(data)
+            continue
+        expected = OnnxRuntimeSession(data, layers=False).run([x])
+        got = results(imported(data), {"x": x}).values()
+        for mine, want in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, np.asarray(want), atol=2e-6)

@@ -29,6 +29,8 @@ from firmwright.frontends.onnx.operators.pairwise_probabilities import (
 from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs
 from firmwright.ir.graph.attributes.movement import PadAttrs
 
+_SOFTMAXES = ("SOFTMAX", "SOFTMAX_ZERO")
+
 
 def _float_attr(c: NodeContext, name: str) -> Array:
     return np.asarray(c.attr(name) or (), np.float32)
@@ -112,11 +114,17 @@ def _svm_classifier(c: NodeContext) -> Results:
     kernels = _kernel(c, float_rows(c), vectors)
     scores = _product(c, kernels, weights, _float_attr(c, "rho"))
     labels, shown = _count_votes(c, scores, pairs)
-    if not c.attr("prob_a"):
-        return labels, shown
-    slopes, offsets = _float_attr(c, "prob_a"), _float_attr(c, "prob_b")
-    of_pairs = emit_pair_probabilities(c.emit, scores, slopes, offsets)
-    return labels, emit_class_probabilities(c.emit, of_pairs, pairs)
+    if c.attr("prob_a"):
+        slopes, offsets = _float_attr(c, "prob_a"), _float_attr(c, "prob_b")
+        if not len(slopes) == len(offsets) == len(pairs):
+            what = f"{len(slopes)} slopes and {len(offsets)} offsets of probabilities"
+            raise NotSupportedError(f"{what} of {len(pairs)} pairs")
+        of_pairs = emit_pair_probabilities(c.emit, scores, slopes, offsets)
+        shown = emit_class_probabilities(c.emit, of_pairs, pairs)
+    elif len(pairs) == 1 and c.attr("post_transform") in _SOFTMAXES:
+        # ONNX Runtime's are not those of the standard.
+        raise NotSupportedError("scores of two classes through a softmax")
+    return labels, apply_post_transform(c, shown)
 
 
 def _count_votes(
@@ -161,6 +169,8 @@ def _feature_vectorizer(c: NodeContext) -> OnnxValue:
     """Join rows of features as floats, each input cut or filled to its size."""
     parts: list[OnnxValue] = []
     sizes = c.attr("inputdimensions") or ()
+    if not sizes or len(sizes) != len(c.inputs):
+        raise NotSupportedError(f"{len(sizes)} sizes of {len(c.inputs)} inputs")
     for index, size in enumerate(sizes):
         rows = float_rows(c, index)
         count, *axes = rows.shape
