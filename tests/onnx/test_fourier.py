@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("onnx", reason="ONNX needs the package onnx")
 pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
 
+from firmwright.base.errors import UnsupportedError
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from tests.onnx.onnx_models import Array, Net
 from tests.onnx.test_nets import imported, results
@@ -76,3 +77,24 @@ def test_the_window_scales_the_filters() -> None:
     (got,) = results(imported(data), {"x": x}).values()
     assert got.shape == (1, 2, 3, 2)
     assert not got.any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "length"),
+    [((1, 8, 1), 2**33), ((1, 200_000, 1), None), ((1, 8, 1), 0), ((1, 8, 3), None)],
+)
+def test_a_matrix_that_is_too_large_or_empty_is_refused(
+    shape: tuple[int, ...], length: int | None
+) -> None:
+    net = Net(opset=17)
+    data = net.model(net.node("DFT", net.input("x", shape), _number(net, length)))
+    with pytest.raises(UnsupportedError, match="the most are 2,048 numbers"):
+        imported(data)
+
+
+def test_a_window_of_another_size_than_its_frames_is_refused() -> None:
+    net = Net(opset=17)
+    window = net.weight(np.ones(8, np.float32))
+    inputs = [net.input("x", (1, 32, 1)), _number(net, 4), window, _number(net, 16)]
+    with pytest.raises(UnsupportedError, match="a window of 8 for frames of 16"):
+        imported(net.model(net.node("STFT", *inputs)))

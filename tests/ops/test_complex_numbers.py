@@ -47,6 +47,18 @@ def test_a_spectrum_equals_litert(points: int) -> None:
         np.testing.assert_allclose(found[name], y, rtol=0, atol=bound)
 
 
+def test_complex_outputs_are_refused() -> None:
+    file = ModelFile()
+    main = file.graph("main")
+    x = main.input("x", "float32", (1, 16))
+    sizes = main.constant("sizes", np.array([1, 16], np.int32))
+    spectrum = main.tensor("spectrum", "complex64", (1, 9))
+    main.op("RFFT2D", [x, sizes], [spectrum], "Rfft2dOptions")
+    main.outputs(spectrum)
+    with pytest.raises(UnsupportedError, match="RFFT2D"):
+        load_module_bytes(file.data(), "spectrum.tflite")
+
+
 def test_a_transform_that_pads_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="RFFT2D"):
         load_module_bytes(spectrum_model(16, 32), "spectrum.tflite")

@@ -391,7 +391,11 @@ class NodeContext:
         return value.array
 
     def scalar(self, index: int, what: str) -> Any:
-        return self.array(index, what).reshape(-1)[0].item()
+        """Return the first element of a constant input, with the errors of `array`."""
+        array = self.array(index, what)
+        if array.size == 0:
+            raise NotSupportedError(f"{what} without elements")
+        return array.reshape(-1)[0].item()
 
     def ints(self, index: int, what: str) -> tuple[int, ...]:
         return _ints(self.array(index, what).reshape(-1))

@@ -16,7 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.frontends.fourier_transform import (
+    TRANSFORM_POINTS_MAX,
+    FourierTransform,
+)
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
     RawNode,
@@ -27,7 +30,6 @@ from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
 from firmwright.ir.core import Attrs
 
 _COMPLEX = "complex64"
-_POINTS_MAX = 2048
 _OPERATORS = ("RFFT2D", "RESHAPE", "COMPLEX_ABS", "REAL", "IMAG")
 _PRODUCT: Attrs = {
     "fused_activation_function": "NONE",
@@ -39,9 +41,14 @@ _PRODUCT: Attrs = {
 
 
 def lower_complex_numbers(graph: RawSubgraph) -> RawSubgraph:
-    """Return the graph without complex numbers; unchanged if it has other operators."""
+    """Return the graph without complex numbers.
+
+    It is unchanged if other operators, inputs or outputs are complex.
+    """
     complex_tensors = {t.index for t in graph.tensors if t.dtype == _COMPLEX}
     if not complex_tensors:
+        return graph
+    if not complex_tensors.isdisjoint((*graph.inputs, *graph.outputs)):
         return graph
     for node in graph.nodes:
         uses_complex = not complex_tensors.isdisjoint((*node.inputs, *node.outputs))
@@ -89,7 +96,7 @@ def _is_transform(tensors: list[RawTensor]) -> bool:
     points = x.shape[-1]
     return (
         sizes == [1, points] == list(x.shape[-2:])
-        and 2 <= points <= _POINTS_MAX
+        and 2 <= points <= TRANSFORM_POINTS_MAX
         and y.shape == (*x.shape[:-1], points // 2 + 1)
     )
 
@@ -99,7 +106,9 @@ def _lower(rewriter: GraphRewriter, node: RawNode) -> None:
     y = rewriter.tensors[node.outputs[0]]
     match node.op:
         case "RFFT2D":
-            matrix = rewriter.constant("spectrum_matrix", _matrix(x.shape[-1]))
+            points = x.shape[-1]
+            transform = FourierTransform(points, 1, points, is_one_sided=True)
+            matrix = rewriter.constant("spectrum_matrix", transform.rows())
             flat = (*y.shape[:-2], 2 * y.shape[-2])
             product = rewriter.tensor("spectrum", "float32", flat)
             source = replace(node, outputs=(product,))
@@ -126,11 +135,3 @@ def _lower(rewriter: GraphRewriter, node: RawNode) -> None:
 def _reshape(rewriter: GraphRewriter, node: RawNode, x: int, y: RawTensor) -> None:
     shape = rewriter.constant("shape", np.array(y.shape, np.int32))
     rewriter.emit(node, "RESHAPE", (x, shape), new_shape=())
-
-
-def _matrix(points: int) -> Array:
-    """Return the rows (cos, -sin) of each frequency, [points + 2, points]."""
-    turns = np.outer(np.arange(points // 2 + 1), np.arange(points)) % points
-    angles = 2 * np.pi * turns / points
-    rows = np.stack([np.cos(angles), -np.sin(angles)], axis=1)
-    return rows.reshape(-1, points).astype(np.float32)

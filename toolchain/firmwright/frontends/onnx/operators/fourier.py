@@ -5,51 +5,19 @@ is a convolution, whose filters are these rows, times the window.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
+from firmwright.frontends.fourier_transform import (
+    TRANSFORM_POINTS_MAX,
+    FourierTransform,
+)
 from firmwright.frontends.image_window import ImageWindow
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.elementwise import require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected
-
-
-@dataclass(frozen=True, slots=True)
-class _Transform:
-    """A Fourier transform of `length` numbers, cut or filled with zeros to `points`.
-
-    The numbers have one component, or two if they are complex. A one-sided transform
-    has the frequencies that determine the others, and is inverted to real numbers.
-    """
-
-    length: int
-    components: int
-    points: int
-    is_inverse: bool = False
-    is_one_sided: bool = False
-
-    def rows(self) -> Array:
-        """Return the matrix, [results * their components, length * components]."""
-        parts = np.array([1, 1j][: self.components])
-        units = np.eye(self.length)[:, None] * parts[:, None]
-        inputs = units.reshape(-1, self.length)
-        if self.is_one_sided and self.is_inverse:
-            results = np.fft.irfft(inputs, self.points)[..., None]
-        else:
-            both_sides = np.fft.ifft if self.is_inverse else np.fft.fft
-            values = both_sides(inputs, self.points)
-            if self.is_one_sided:
-                values = values[:, : self.points // 2 + 1]
-            results = np.stack([values.real, values.imag], axis=-1)
-        return results.reshape(len(inputs), -1).T.astype(np.float32)
-
-    @property
-    def result_components(self) -> int:
-        return 1 if self.is_one_sided and self.is_inverse else 2
 
 
 def _dft(c: NodeContext) -> OnnxValue:
@@ -67,12 +35,12 @@ def _dft(c: NodeContext) -> OnnxValue:
     points = 2 * (length - 1) if is_inverse and is_one_sided else length
     if c.has(1):
         points = int(c.scalar(1, "lengths of a transform"))
-    if points < 1 or components not in (1, 2):
-        raise NotSupportedError(f"{points} points of {components} components")
+    _check_size(length, components)
+    _check_size(points, components)
     if is_inverse and is_one_sided and points // 2 + 1 != length:
         # ONNX Runtime neither cuts these frequencies nor fills them with zeros.
         raise NotSupportedError(f"{points} points of {length} frequencies")
-    transform = _Transform(length, components, points, is_inverse, is_one_sided)
+    transform = FourierTransform(length, components, points, is_inverse, is_one_sided)
     others = [k for k in range(rank - 1) if k != axis]
     moved = c.emit.transpose(x, (*others, axis, rank - 1))
     shape = tuple(x.shape[k] for k in others)
@@ -85,17 +53,29 @@ def _dft(c: NodeContext) -> OnnxValue:
     return c.emit.transpose(spectra, [order.index(k) for k in range(rank)])
 
 
+def _check_size(numbers: int, components: int) -> None:
+    if not 1 <= numbers <= TRANSFORM_POINTS_MAX or components not in (1, 2):
+        most = f"{TRANSFORM_POINTS_MAX:,} numbers of 1 or 2 components"
+        what = f"a transform of {numbers:,} numbers of {components} components"
+        raise NotSupportedError(f"{what}; the most are {most}")
+
+
 def _stft(c: NodeContext) -> OnnxValue:
     require_float32(c)
+    if c.rank != 3:
+        raise NotSupportedError(f"signals {list(c.shape(0))}")
     (samples, length, components), step = c.shape(0), int(c.scalar(1, "steps"))
     window = c.array(2, "windows").reshape(-1) if c.has(2) else None
     size = length if window is None else len(window)
     if c.has(3):
         size = int(c.scalar(3, "lengths of frames"))
-    if step < 1 or not 1 <= size <= length:
+    _check_size(size, components)
+    if step < 1 or size > length:
         raise NotSupportedError(f"frames of {size} of {length} numbers by {step}")
+    if window is not None and len(window) != size:
+        raise NotSupportedError(f"a window of {len(window)} for frames of {size}")
     is_one_sided = bool(c.attr("onesided", 1))
-    rows = _Transform(size, components, size, is_one_sided=is_one_sided).rows()
+    rows = FourierTransform(size, components, size, is_one_sided=is_one_sided).rows()
     filters = rows.reshape(len(rows), 1, size, components)
     if window is not None:
         filters = filters * window.astype(np.float32)[:, None]
