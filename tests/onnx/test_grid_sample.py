@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("onnx", reason="ONNX needs the package onnx")
 pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
 
+from firmwright.base.errors import UnsupportedError
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from tests.onnx.backend import run_merged
 from tests.onnx.onnx_models import Array, Net
@@ -78,3 +79,12 @@ def test_firmware_samples_as_onnx_runtime(board: str) -> None:
     (values,) = run_merged(modules, [[inputs for _, inputs in cases]], board)
     for result, case in zip(values.values(), cases, strict=True):
         np.testing.assert_allclose(result, _expected(*case), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("grid", [(3, 4, 2), (1, 3, 4, 3)])
+def test_a_grid_of_another_shape_is_refused(grid: tuple[int, ...]) -> None:
+    net = Net(opset=20)
+    x = net.input("x", (1, 2, 4, 5))
+    data = net.model(net.node("GridSample", x, net.input("grid", grid)))
+    with pytest.raises(UnsupportedError, match="a grid"):
+        imported(data)

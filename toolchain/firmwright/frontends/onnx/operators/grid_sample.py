@@ -22,6 +22,15 @@ _CUBIC = (
 )
 """Weights of the pixels -1, 0, 1 and 2 after place a, whose pixel is b."""
 _LINEAR = ("b + 1.0 - a", "a - b")
+_MODES = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "cubic": "cubic",
+    "bicubic": "cubic",
+}
+"""The modes of opset 20 by their names there and before."""
+_PADDINGS = ("zeros", "border", "reflection")
 _TO_CHANNELS_LAST, _TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -110,13 +119,14 @@ def _grid_sample(c: NodeContext) -> OnnxValue:
     require_float32(c, 2)
     if c.rank != 4:
         raise NotSupportedError(f"samples of {c.rank - 2} spatial axes")
+    if len(c.shape(1)) != 4 or c.shape(1)[3] != 2:
+        raise NotSupportedError(f"a grid {list(c.shape(1))}")
     emit, (samples, channels, height, width) = c.emit, c.shape(0)
     _, rows, columns, _ = c.shape(1)
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
-        c.attr("mode", "linear"), c.attr("mode", "linear")
-    )
-    padding = c.attr("padding_mode", "zeros")
-    sampling = _Sampling(mode, padding, bool(c.attr("align_corners", 0)))
+    mode, padding = c.attr("mode", "linear"), c.attr("padding_mode", "zeros")
+    if mode not in _MODES or padding not in _PADDINGS:
+        raise NotSupportedError(f"the mode {mode} with the padding {padding}")
+    sampling = _Sampling(_MODES[mode], padding, bool(c.attr("align_corners", 0)))
     places = samples, rows * columns, 1
     across, down = (
         emit.reshape(emit.index_axis(c.input(1), 3, axis), places) for axis in (0, 1)
