@@ -90,6 +90,15 @@ def test_one_question_asks_for_all_open_sizes() -> None:
     )
 
 
+@pytest.mark.parametrize("attrs", [{"group": "x"}, {"domain": "own"}])
+def test_other_operators_and_attributes_imply_nothing(attrs: dict[str, str]) -> None:
+    net = Net()
+    x = net.input("x", (1, "channels", 5, 5))
+    data = net.model(net.node("Conv", x, net.random(4, 65, 3, 3), **attrs))
+    with pytest.raises(UnsupportedError, match="with a number for channels"):
+        imported(data)
+
+
 def test_constant_indices_of_a_gather_are_plain_numbers() -> None:
     for seed in range(12):
         net, rng = Net(seed), np.random.Generator(np.random.PCG64(seed))

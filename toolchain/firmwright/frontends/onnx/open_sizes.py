@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from firmwright.base.errors import UnsupportedItem
+from firmwright.base.errors import NotSupportedError, UnsupportedItem
 from firmwright.frontends.onnx.graph_facts import GraphFacts, Sizes
 from firmwright.frontends.onnx.protobuf import (
     Message,
@@ -179,7 +179,9 @@ def _broadcast(n: _Node) -> Iterator[_Requirement]:
                 yield from n.requires(mine, -place, wanted)
 
 
-def _features(count: Callable[[Mapping[str, Any]], int], n: _Node) -> Any:
+def _features(
+    count: Callable[[Mapping[str, Any]], int], n: _Node
+) -> Iterator[_Requirement]:
     """Require the number of columns that attributes of ONNX-ML have."""
     return n.requires(0, -1, count(n.attrs))
 
@@ -233,23 +235,21 @@ _RULES: Mapping[str, Rule] = {
     "TreeEnsembleRegressor": partial(_features, _tree_features),
 }
 
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
 
 def implied_sizes(model: Message) -> ImpliedSizes:
     """Return the open sizes of inputs that weights of the model imply."""
-    symbols: dict[str, list[tuple[str, int]]] = {}
-    named = onnx_package().ModelProto()
-    for info in model.graph.input:
-        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 0:
-                symbol = dim.dim_param or f"{info.name}:{axis}"
-                symbols.setdefault(symbol, []).append((info.name, axis))
     if not any(_asks(info) for info in model.graph.input):
         return {}
+    symbols: dict[str, list[tuple[str, int]]] = {}
+    named = onnx_package().ModelProto()
     named.CopyFrom(model)
-    for symbol, places in symbols.items():
-        for name, axis in places:
-            info = next(info for info in named.graph.input if info.name == name)
-            info.type.tensor_type.shape.dim[axis].dim_param = symbol
+    for info in named.graph.input:
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if _is_open(dim):
+                dim.dim_param = dim.dim_param or f"{info.name}:{axis}"
+                symbols.setdefault(dim.dim_param, []).append((info.name, axis))
     found: dict[str, dict[int, ImpliedSize]] = {}
     for symbol, size in _sizes_of_symbols(named).items():
         for name, axis in symbols.get(symbol, ()):
@@ -261,18 +261,18 @@ def _asks(info: Message) -> bool:
     """Return whether a size other than that of the batch is open."""
     dims = info.type.tensor_type.shape.dim
     rest = dims[1:] if len(dims) > 1 else dims
-    return any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in rest)
+    return any(map(_is_open, rest))
+
+
+def _is_open(dim: Message) -> bool:
+    return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
 def _sizes_of_symbols(model: Message) -> dict[str, ImpliedSize]:
     facts, found = GraphFacts(model), dict[str, ImpliedSize]()
     for node in model.graph.node:
-        rule = _RULES.get(node.op_type)
-        if rule is None:
-            continue
-        attrs = {item.name: attribute_value(item) for item in node.attribute}
         title = f"{node.op_type} {node.name or next(iter(node.output), '')}"
-        for need in rule(_Node(node, attrs, facts)):
+        for need in _requirements(node, facts):
             shape = facts.shape(need.value) or ()
             if not -len(shape) <= need.axis < len(shape):
                 continue
@@ -283,3 +283,15 @@ def _sizes_of_symbols(model: Message) -> dict[str, ImpliedSize]:
             if known is None or known.size < need.size:
                 found[symbol] = ImpliedSize(need.size, title)
     return found
+
+
+def _requirements(node: Message, facts: GraphFacts) -> list[_Requirement]:
+    """Return the requirements of a node: none if its attributes have other types."""
+    rule = _RULES.get(node.op_type)
+    if rule is None or node.domain not in _DOMAINS:
+        return []
+    try:
+        attrs = {item.name: attribute_value(item) for item in node.attribute}
+        return list(rule(_Node(node, attrs, facts)))
+    except (NotSupportedError, TypeError, ValueError):
+        return []  # its importer states the error
