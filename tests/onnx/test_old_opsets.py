@@ -400,3 +400,50 @@ def test_the_body_of_a_function_has_its_own_opset() -> None:
     ).values()
     want, *_ = _expected(*_model(OldNode("Softmax"), 11))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("taken", ["shape", "matrix"])
+def test_names_of_a_file_may_be_those_of_rewritten_nodes(taken: str) -> None:
+    net = Net(opset=11)
+    x = net.input("x", CUBE)
+    y = net.node("Softmax", x)
+    other = f"{y}/{taken}"
+    net.nodes.append(helper.make_node("Relu", [x], [other]))
+    data, sample = net.model(net.node("Add", y, other)), _floats(*CUBE)
+    (got,) = results(imported(data), {"x": sample}).values()
+    np.testing.assert_allclose(got, *_expected(data, sample), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [7, 10])
+def test_the_mask_of_an_old_dropout_equals_onnx_runtime(opset: int) -> None:
+    net = Net(opset=opset)
+    data = net.model(*net.node("Dropout", net.input("x", CUBE), outputs=2))
+    sample = _floats(*CUBE)
+    got = results(imported(data), {"x": sample}).values()
+    for have, want in zip(got, _expected(data, sample), strict=True):
+        assert have.dtype == want.dtype
+        np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "attrs"),
+    [
+        ("Pad", 10, {}),
+        ("Softmax", 11, {"axis": 5}),
+        ("Upsample", 8, {"scales": [1.0, 2.0]}),
+        ("Upsample", 8, {"scales": [1.0, 1.0, float("inf")]}),
+        ("Upsample", 8, {"scales": [1.0, 1.0, 1e9]}),
+        ("Upsample", 8, {}),
+    ],
+)
+def test_a_node_with_impossible_attributes_is_refused(
+    op: str, opset: int, attrs: dict[str, Any]
+) -> None:
+    net = Net(opset=opset)
+    x = net.input("x", CUBE)
+    node = helper.make_node(op, [x], ["y"], **attrs)
+    infos = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph([node], "net", net.inputs, infos)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    with pytest.raises(UnsupportedError):
+        imported(model.SerializeToString())

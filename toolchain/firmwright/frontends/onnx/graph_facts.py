@@ -22,6 +22,17 @@ class GraphFacts:
     model: Message | None = None
 
     @cached_property
+    def names(self) -> set[str]:
+        """Return the names of all values."""
+        names: set[str] = set()
+        for graph in () if self.model is None else _graphs(self.model.graph):
+            for item in (*graph.input, *graph.initializer):
+                names.add(item.name)
+            for node in graph.node:
+                names.update(node.output)
+        return names
+
+    @cached_property
     def _types(self) -> Mapping[str, Message]:
         if self.model is None:
             return {}

@@ -14,12 +14,20 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import (
+    RAISED_BY,
+    TENSOR_BYTES_MAX,
+    scaled_limit,
+)
+from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.graph_facts import GraphFacts, bodies
 from firmwright.frontends.onnx.protobuf import (
     Message,
     attribute_value,
+    dtype_code,
     onnx_package,
 )
+from firmwright.ir.graph import unique_name
 
 OPSET_MIN = 13
 """The opset of all rewritten nodes, and the oldest that importers know."""
@@ -44,14 +52,19 @@ class _Rewriting:
 
     def constant(self, part: str, values: Any, dtype: str = "int64") -> str:
         """Emit a constant that is called after the result."""
-        name, helpers = f"{self.y}/{part}", onnx_package().numpy_helper
-        tensor = helpers.from_array(np.array(values, dtype), name)
-        return self.emit("Constant", (), name, value=tensor)
+        helpers = onnx_package().numpy_helper
+        tensor = helpers.from_array(np.array(values, dtype))
+        return self.emit_part("Constant", (), part, value=tensor)
 
-    def emit(self, op: str, inputs: Iterable[str], result: str, **attrs: Any) -> str:
+    def emit_part(self, op: str, inputs: Iterable[str], part: str, **attrs: Any) -> str:
+        """Emit a node whose result is called after that of the node replaced."""
+        result = unique_name(f"{self.y}/{part}", self.facts.names)
+        self.emit(op, inputs, result, **attrs)
+        return result
+
+    def emit(self, op: str, inputs: Iterable[str], result: str, **attrs: Any) -> None:
         make_node = onnx_package().helper.make_node
         self.nodes.append(make_node(op, list(inputs), [result], **attrs))
-        return result
 
     def replace(self, inputs: Iterable[str], op: str = "") -> None:
         """Emit the node itself with other inputs and with `attrs`."""
@@ -102,8 +115,12 @@ def _pad(r: _Rewriting) -> None:
 
 
 def _dropout(r: _Rewriting) -> None:
-    r.attrs.pop("ratio", None)  # of no effect outside of training
-    r.replace(r.node.input)
+    """Emit a Dropout outside of training, whose older masks are 0 in ONNX Runtime."""
+    r.emit("Dropout", [r.x], r.y)
+    if len(r.node.output) > 1 and r.node.output[1]:
+        mask = str(r.node.output[1])
+        zeros = r.emit_part("Less", [r.x, r.x], "zeros")
+        r.emit("Cast", [zeros], mask, to=dtype_code(r.facts.dtype(mask)))
 
 
 def _batch_normalization(r: _Rewriting) -> None:
@@ -113,11 +130,11 @@ def _batch_normalization(r: _Rewriting) -> None:
         return
     x, scale, bias, middle, variance = r.node.input
     epsilon = r.constant("epsilon", r.attrs.get("epsilon", 1e-5), r.facts.dtype(x))
-    stable = r.emit("Add", [variance, epsilon], f"{r.y}/stable")
-    deviation = r.emit("Sqrt", [stable], f"{r.y}/deviation")
-    factor = r.emit("Div", [scale, deviation], f"{r.y}/factor")
-    centered = r.emit("Sub", [x, middle], f"{r.y}/centered")
-    scaled = r.emit("Mul", [centered, factor], f"{r.y}/scaled")
+    stable = r.emit_part("Add", [variance, epsilon], "stable")
+    deviation = r.emit_part("Sqrt", [stable], "deviation")
+    factor = r.emit_part("Div", [scale, deviation], "factor")
+    centered = r.emit_part("Sub", [x, middle], "centered")
+    scaled = r.emit_part("Mul", [centered, factor], "scaled")
     r.emit("Add", [scaled, bias], r.y)
 
 
@@ -127,13 +144,14 @@ def _of_blocks(r: _Rewriting) -> None:
     shape = r.facts.shape(r.x)
     if shape:
         rank = len(shape)
-        wide = [k for k in range(axis % rank, rank) if shape[k] != 1]
+        first = normalize_axis(axis, rank)
+        wide = [k for k in range(first, rank) if shape[k] != 1]
         if len(wide) <= 1:
             r.emit(op, [r.x], r.y, axis=wide[0] if wide else rank - 1)
             return
-    sizes = r.emit("Shape", [r.x], f"{r.y}/shape")
-    matrix = r.emit("Flatten", [r.x], f"{r.y}/matrix", axis=axis)
-    rows = r.emit(op, [matrix], f"{r.y}/rows", axis=1)
+    sizes = r.emit_part("Shape", [r.x], "shape")
+    matrix = r.emit_part("Flatten", [r.x], "matrix", axis=axis)
+    rows = r.emit_part(op, [matrix], "rows", axis=1)
     r.emit("Reshape", [rows, sizes], r.y)
 
 
@@ -185,11 +203,16 @@ def _gather_nearest(r: _Rewriting, factors: Array) -> None:
     resized = [axis for axis, factor in enumerate(factors) if factor != 1]
     for axis in resized:
         size, factor = np.float32(lengths[axis]), factors[axis]
-        places = np.arange(int(size * factor), dtype=np.float32) / factor
+        count = int(size * factor)
+        if count > scaled_limit(TENSOR_BYTES_MAX):
+            raise NotSupportedError(f"an axis of {count:,} elements ({RAISED_BY})")
+        places = np.arange(count, dtype=np.float32) / factor
         nearest = np.ceil(places) if factor < 1 else np.floor(places)
         indices = r.constant(f"places{axis}", np.minimum(nearest, size - 1))
-        result = r.y if axis == resized[-1] else f"{r.y}/axis{axis}"
-        x = r.emit("Gather", [x, indices], result, axis=axis)
+        if axis == resized[-1]:
+            r.emit("Gather", [x, indices], r.y, axis=axis)
+        else:
+            x = r.emit_part("Gather", [x, indices], f"axis{axis}", axis=axis)
 
 
 def _scan(r: _Rewriting) -> None:
@@ -249,5 +272,9 @@ def rewritten_nodes(
             continue
         attrs = {item.name: attribute_value(item) for item in node.attribute}
         rewriting = _Rewriting(node, attrs, facts)
-        rewrite.rule(rewriting)
+        try:
+            rewrite.rule(rewriting)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            what = f"a node that opset {opset} does not define"
+            raise NotSupportedError(what) from error
         yield from rewriting.nodes

@@ -13,6 +13,11 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import (
+    RAISED_BY,
+    TENSOR_BYTES_MAX,
+    scaled_limit,
+)
 from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
@@ -233,11 +238,14 @@ def _resized_axes(c: NodeContext) -> list[_ResizedAxis]:
     """Return all axes of input 0 as `scales` or `sizes` define them."""
     shape, axes = c.shape(0), _axes(c)
     by_size = c.has(3) and c.shape(3) != (0,)
+    given = c.array(3, "sizes") if by_size else c.array(2, "scales")
+    if given.size != len(axes) or not np.isfinite(given).all():
+        raise NotSupportedError(f"a resize of {len(axes)} axes by {given.tolist()}")
     outputs = dict(zip(axes, c.ints(3, "sizes"), strict=True)) if by_size else {}
     if by_size:
         factors = [np.float32(outputs[n]) / np.float32(shape[n]) for n in axes]
     else:
-        factors = list(c.array(2, "scales").astype(np.float32).reshape(-1))
+        factors = list(given.astype(np.float32).reshape(-1))
     policy = c.attr("keep_aspect_ratio_policy", "stretch")
     if by_size and policy != "stretch":
         if any(axis < 0 for axis in c.attr("axes") or ()):
@@ -263,6 +271,9 @@ def _resized(c: NodeContext) -> OnnxValue:
     axes = _resized_axes(c)
     if min(axis.outputs for axis in axes) < 1:
         raise NotSupportedError("a tensor without elements")
+    size = math.prod(axis.outputs for axis in axes) * x.type.dtype.size_bytes
+    if size > scaled_limit(TENSOR_BYTES_MAX):
+        raise NotSupportedError(f"a result of {size:,} bytes ({RAISED_BY})")
     if mode == "cubic" and len(axes) not in (2, 3, 4):
         # ONNX Runtime refuses it, too.
         raise NotSupportedError(f"a cubic resize of {len(axes)} dimensions")
