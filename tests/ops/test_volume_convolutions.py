@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from firmwright.base.errors import UnsupportedError
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ops.registry import op_table
@@ -76,6 +77,14 @@ def test_volumes_equal_litert() -> None:
     found = evaluate_graph(module, sample, op_table(), {})
     for name, y in expected.items():
         np.testing.assert_allclose(found[name], y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("padding", "size"), [("SAME", (2, 9, 9)), ("VALID", (1, 3, 3))]
+)
+def test_a_result_that_litert_refuses_is_refused(padding: str, size: Shape) -> None:
+    with pytest.raises(UnsupportedError, match=r"of volumes \[2, 3, 2\]"):
+        import_cases([_transposed(padding, size)])
 
 
 @pytest.mark.parametrize("builtin", ["CONV_3D", "CONV_3D_TRANSPOSE"])

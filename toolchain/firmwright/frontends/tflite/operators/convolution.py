@@ -128,10 +128,18 @@ def _transposed_volume_convolution(context: ImportContext) -> ImportedCall:
     shape = constant_ints(context, 0, "shapes")
     if len(shape) != 5 or max(dilation) > 1:
         raise NotSupportedError(f"a result {list(shape)}, dilations {list(dilation)}")
+    x, filters = input_type(context, 2).shape, input_type(context, 1).shape
+    is_same = context.node.options["padding"] == "SAME"
+    opposite = [shape[0]]
+    for axis, step in enumerate(stride, 1):
+        reach = 0 if is_same else filters[axis + 1] - 1
+        opposite.append((shape[axis] - reach + step - 1) // step)
+    if opposite != [x[0], *x[2:]]:
+        raise NotSupportedError(f"a result {list(shape)} of volumes {list(x[2:])}")
     before = (0, 0, 0)
-    if context.node.options["padding"] == "SAME":
+    if is_same:
         # The full result is cropped by the padding of the opposite convolution.
-        sizes = zip(shape[1:4], input_type(context, 1).shape[2:], stride, strict=True)
+        sizes = zip(shape[1:4], filters[2:], stride, strict=True)
         first, second, third = (same_padding(*axis, 1)[0] for axis in sizes)
         before = (first, second, third)
     attrs = ConvNdAttrs(
