@@ -25,11 +25,10 @@ class PixelBlock(ScheduleConfig):
 
 @dataclass(frozen=True, slots=True)
 class RowMoves:
-    """The copies and fills of a family: of a run of a row, and of a whole buffer."""
+    """The copies and fills of a run of elements, of an instruction set."""
 
     copy: Callable[[Kernel, tir.Buffer, ArithExpr, tir.Buffer, ArithExpr, int], None]
-    fill: Callable[[Kernel, tir.Buffer, ArithExpr, ArithExpr | int, int], None]
-    fill_buffer: Callable[[Kernel, tir.Buffer, ArithExpr | int, int], None]
+    fill: Callable[[Kernel, tir.Buffer, ArithExpr | int, ArithExpr | int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def allocate_row_band(
     size = window.size[0] * sum(columns) * channels
     buffer = b.allocate("band", source.dtype, (size,), 8)
     if columns[0] or columns[2]:
-        moves.fill_buffer(b, buffer, zero_point, size)
+        moves.fill(b, buffer, 0, zero_point, size)
     return RowBand(window, source, buffer, channels, columns, moves)
 
 

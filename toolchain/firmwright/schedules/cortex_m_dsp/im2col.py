@@ -333,20 +333,18 @@ def _copy_row(
 
 
 def _fill_row(
-    b: Kernel, target: tir.Buffer, to: ArithExpr, value: ArithExpr | int, count: int
+    b: Kernel,
+    target: tir.Buffer,
+    to: ArithExpr | int,
+    value: ArithExpr | int,
+    count: int,
 ) -> None:
     y = b.view("margin", target, to, (count,), access="w")
     with b.for_("i", count) as i:
         b.store(y, [i], value)
 
 
-def _fill_buffer(
-    b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
-) -> None:
-    _fill_row(b, target, _index(0), value, count)
-
-
-ROW_MOVES = RowMoves(_copy_row, _fill_row, _fill_buffer)
+ROW_MOVES = RowMoves(_copy_row, _fill_row)
 
 
 def _index(value: int) -> ArithExpr:

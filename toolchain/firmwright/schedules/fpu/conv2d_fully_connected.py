@@ -12,7 +12,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
+from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.kernels.contract import (
     BiasAdder,
     InterleavedChannels,
@@ -232,18 +232,14 @@ def copy_row(
 
 
 def _zero(
-    b: Kernel, y: tir.Buffer, to: ArithExpr, zero: ArithExpr | int, count: int
+    b: Kernel, y: tir.Buffer, to: ArithExpr | int, zero: ArithExpr | int, count: int
 ) -> None:
     zeros = b.view("zeros", y, to, (count,), access="w")
     with b.unrolled("i", count, 8, 4, 3, 2) as i:
         b.store(zeros, [i], 0.0)
 
 
-def _zero_buffer(b: Kernel, y: tir.Buffer, zero: ArithExpr | int, count: int) -> None:
-    _zero(b, y, ArithExpr(immediate(0, INDEX)), zero, count)
-
-
-_MOVES = RowMoves(copy_row, _zero, _zero_buffer)
+_MOVES = RowMoves(copy_row, _zero)
 
 
 class _CopyPacker(RowIm2colPacker):
@@ -338,7 +334,7 @@ def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> Non
     """Pack the inputs of a transposed convolution's output, and zeros between them."""
     _, height, width, _ = op.output.shape
     channels = op.input(0).shape[3]
-    _zero_buffer(b, columns, 0, columns.elements)
+    _zero(b, columns, 0, 0, columns.elements)
     shape = (*op.input(1).shape[1:3], channels)
     places = b.view("places", columns, 0, shape, access="w")
     position = OutputPosition(at // (height * width), at // width % height, at % width)

@@ -31,7 +31,7 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.ops.strided_copy import lower_fill
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
-from firmwright.schedules.helium.im2col import fill_buffer
+from firmwright.schedules.helium.im2col import fill_bytes
 
 # Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero
 # point, times 2^20 (int16: 2^15), doubling high multiply, rounding right shift for the
@@ -361,7 +361,7 @@ def _fill_row(
     elements = b.view("elements", x, 0, (x.elements,))
     value = b.let("value", b.load_i32(elements, [at]))
     if family == "mve" and row.dtype == INT8:
-        fill_buffer(b, row, value, rows.size)
+        fill_bytes(b, row, 0, value, rows.size)
     else:
         lower_fill(b, row, value.cast(row.dtype))
 

@@ -29,7 +29,7 @@ from firmwright.kernels.mve.weight_layout import padded_taps
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium.im2col import ROW_MOVES, fill_buffer, fill_bytes
+from firmwright.schedules.helium.im2col import ROW_MOVES, fill_bytes
 from firmwright.schedules.row_band import allocate_row_band, band_width
 
 _BYTES = COPY.lanes
@@ -241,7 +241,7 @@ def _allocate_column_band(
     size = sum(columns) * height * channels
     buffer = b.allocate("band", INT8, (size + _BYTES,), 8)
     if columns[0] or columns[2]:
-        fill_buffer(b, buffer, source.zero_point, size + _BYTES)
+        fill_bytes(b, buffer, 0, source.zero_point, size + _BYTES)
     else:
         fill_bytes(b, buffer, size, source.zero_point, _BYTES)
     outside = None

@@ -200,7 +200,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     plane = b.allocate("plane", INT8, (size,))
     if (outer.inside, inner.inside) != (outer.length, inner.length):
         zero_point = per_tensor_quant(op.input(0)).zero_point
-        vector_copy.fill_buffer(b, plane, zero_point, size)
+        vector_copy.fill_bytes(b, plane, 0, zero_point, size)
     with b.for_("n", batch) as n, b.for_("c", channels) as c:
         start = outer.start * outer.x_step + inner.start * inner.x_step
         source = n * (height * width * channels) + start + c

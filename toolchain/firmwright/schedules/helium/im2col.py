@@ -59,12 +59,6 @@ def fill_bytes(
         b.evaluate(f"{name}_{vectors}", [y, value, last])
 
 
-def fill_buffer(
-    b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
-) -> None:
-    fill_bytes(b, target, 0, value, count)
-
-
 def gather_bytes(
     b: Kernel,
     target: tir.Buffer,
@@ -269,4 +263,4 @@ def make_im2col_packer(
     return VectorIm2colPacker(window, channels, source, pitch, row_step, offsets)
 
 
-ROW_MOVES = RowMoves(copy_bytes, fill_bytes, fill_buffer)
+ROW_MOVES = RowMoves(copy_bytes, fill_bytes)

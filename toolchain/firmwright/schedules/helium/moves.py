@@ -38,7 +38,7 @@ from firmwright.ops.strided_copy import (
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.im2col import (
     copy_bytes,
-    fill_buffer,
+    fill_bytes,
 )
 from firmwright.schedules.schedule_factories import helium_schedule
 
@@ -87,7 +87,7 @@ def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count, value = op.output.elements, pad_value(op)
     if op.output.dtype == INT8:
         whole = b.view("bytes", b.y, 0, (count,), access="w")
-        fill_buffer(b, whole, int(value), count)
+        fill_bytes(b, whole, 0, int(value), count)
     else:
         lower_fill(b, b.y, value)
     copy_inside(op, b)

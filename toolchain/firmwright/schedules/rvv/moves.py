@@ -47,7 +47,7 @@ def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count, value = op.output.elements, pad_value(op)
     if op.output.dtype == INT8:
         whole = b.view("bytes", b.y, 0, (count,), access="w")
-        ROW_MOVES.fill_buffer(b, whole, int(value), count)
+        ROW_MOVES.fill(b, whole, 0, int(value), count)
     else:
         lower_fill(b, b.y, value)
     copy_inside(op, b)

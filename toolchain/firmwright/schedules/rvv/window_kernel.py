@@ -85,13 +85,7 @@ def _fill(
     b.evaluate(f"rvv_fill_{target.dtype.name}", [y, value, count])
 
 
-def _fill_buffer(
-    b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
-) -> None:
-    _fill(b, target, 0, value, count)
-
-
-ROW_MOVES = RowMoves(_copy, _fill, _fill_buffer)
+ROW_MOVES = RowMoves(_copy, _fill)
 
 
 def _move(
