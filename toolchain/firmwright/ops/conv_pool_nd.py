@@ -18,6 +18,8 @@ constant weights use conv2d.py and pooling.py. Semantics: ONNX's Conv, ConvTrans
 MaxPool, AveragePool and LpPool.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,6 +85,18 @@ class WindowNd:
                 taps.append(k)
                 inputs.append(i if spread == 1 else i / spread)
             yield taps, inputs
+
+    @property
+    def without_last_axis(self) -> WindowNd:
+        return WindowNd(
+            size=self.size[:-1],
+            stride=self.stride[:-1],
+            step=self.step[:-1],
+            first=self.first[:-1],
+            spread=self.spread[:-1],
+            inputs=self.inputs[:-1],
+            outputs=self.outputs[:-1],
+        )
 
     def positions(self, axis: int, tap: Array | int) -> Array:
         outputs = np.arange(self.outputs[axis]) * self.stride[axis]

@@ -17,7 +17,7 @@ Sums are in the order of the default loops, and each product is rounded.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from textwrap import indent
 
 import numpy as np
@@ -84,7 +84,7 @@ def _products(dtype: DType) -> Intrinsic:
     names = {
         "element": dtype.c_type,
         "short": dtype.short.replace("i", "s"),
-        "lanes": f"{dtype.c_type.removesuffix('_t')}32x4_t".replace("3232", "32"),
+        "lanes": "float32x4_t" if dtype == FLOAT32 else "int32x4_t",
         "sum": _SUMS[dtype],
     }
     return Intrinsic(
@@ -210,15 +210,22 @@ def _conv_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _windows(op: OpCall) -> WindowNd:
-    """Return the window; images of which a pixel makes one are a single row."""
+    """Return the window, or that of one row if each pixel is made of one pixel."""
     size = op.input(1).shape[2:]
     window = window_of(op, size)
     pixels = math.prod(window.inputs)
     is_pointwise = window.outputs == window.inputs and set(size) == {1}
     if not is_pointwise or set(window.stride) != {1} or any(window.first):
         return window
-    one = (1,)
-    return WindowNd(one, one, one, (0,), one, (pixels,), (pixels,))
+    return WindowNd(
+        size=(1,),
+        stride=(1,),
+        step=(1,),
+        first=(0,),
+        spread=(1,),
+        inputs=(pixels,),
+        outputs=(pixels,),
+    )
 
 
 def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -227,8 +234,6 @@ def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     *rows, width = window.outputs
     groups = op.attributes(ConvNdAttrs).groups
     filters = w.shape[0] // groups
-    parts = (getattr(window, field.name)[:-1] for field in fields(window))
-    outer = WindowNd(*parts)
     run = _ConvRun(b, window, w.shape[1])
     with b.loops("n m", (x.shape[0], w.shape[0])) as (n, m), b.loops("o", rows) as at:
         line = n * w.shape[0] + m
@@ -238,7 +243,7 @@ def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         y = b.view("run", b.y, place, (width,), access="rw")
         with b.for_("i", width) as i:
             b.store(y, [i], 0)
-        with outer.taps(b, at) as (taps, positions):
+        with window.without_last_axis.taps(b, at) as (taps, positions):
             first = n * x.shape[1] + (m / filters * w.shape[1] if groups > 1 else 0)
             run.add(place, m, first, taps, positions)
         if op.has_input(2):
