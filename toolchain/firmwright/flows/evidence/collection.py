@@ -83,7 +83,7 @@ def collect_evidence(
     Raise UsageError if the evidence could not be checked from the model and options.
     """
     board = compiled.board
-    _check_is_there(board, request.port)
+    _check_is_hardware(board, request.port)
     _check_repeatable(compiled, request, len(batch.samples))
     compiler = choose_compiler(request.compiler, default=board.compiler)
     measured = profile(compiled, open_with=request.open_with, compiler=compiler)
@@ -122,14 +122,16 @@ def _date_text() -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _check_is_there(board: Board, port: str) -> None:
+def _check_is_hardware(board: Board, port: str) -> None:
     """Raise UsageError for an emulated chip, whose cycles are not those of silicon."""
     if board.run.kind != "serial" or board.emulator is None:
         return
     own = f"{board.emulator.transport}://"
     if port.startswith(own) or not (port or is_connected(board)):
-        what = "the evidence of a board needs the board: an emulator of its chip has "
-        what += "other cycles."
+        what = (
+            "the evidence of a board needs the board: an emulator of its chip has "
+            "other cycles."
+        )
         hint = "connect it, name its port with --port, or omit --evidence."
         raise UsageError(what, where=board.name, hint=hint)
 
