@@ -31,6 +31,8 @@ ON_MICROBIT = ("kws_ref_model.tflite", "str_ww_ref_model.tflite")
 """Those that can be counted in its 16 KB of RAM."""
 MEDIAN_ERROR = 0.10
 WORST_ERROR = 0.25
+OTHER_TOOLS_ERROR = 0.45
+"""With another C library, whose functions take other numbers of instructions."""
 
 
 def test_errors_are_relative_to_the_count():
@@ -135,14 +137,17 @@ def _float_functions() -> bytes:
 
 
 @pytest.mark.qemu
-def test_float_functions_in_software_are_predicted(tmp_path: Path):
+def test_float_functions_in_software_are_predicted(
+    tmp_path: Path, measuring_tools: str, recorded_tools: str
+):
     (tmp_path / "functions.onnx").write_bytes(_float_functions())
     try:
         rows = list(compare_predictions([tmp_path / "functions.onnx"], ["mps2-an385"]))
     except ToolMissingError as missing:
         pytest.skip(str(missing))
     assert len(rows) >= 16
-    assert [row for row in rows if abs(row.error) > WORST_ERROR] == []
+    limit = WORST_ERROR if measuring_tools == recorded_tools else OTHER_TOOLS_ERROR
+    assert [row for row in rows if abs(row.error) > limit] == []
 
 
 @pytest.mark.qemu

@@ -6,6 +6,7 @@ weighted sum over the operations in the code.
 The weights are fitted to compiled images (`targets/cost_weights.py`).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -105,4 +106,5 @@ def estimate_cost(
 def _weighted_sum(
     counts: Mapping[str, float], prices: Mapping[str, float], other: float
 ) -> float:
-    return sum(prices.get(kind, other) * count for kind, count in counts.items())
+    """Return the exactly rounded sum, which is the same in all versions of Python."""
+    return math.fsum(prices.get(kind, other) * n for kind, n in counts.items())
