@@ -27,9 +27,13 @@ class GraphRewriter:
         data: bytes | None = None,
     ) -> int:
         """Add a tensor without quantization; `role` begins its name."""
+        name = f"{self.graph.name or 'graph'}/{role}_{len(self.tensors)}"
+        return self.add(RawTensor(0, name, shape, dtype, buffer=data))
+
+    def add(self, tensor: RawTensor) -> int:
+        """Add a tensor with the next index, which is returned."""
         index = len(self.tensors)
-        name = f"{self.graph.name or 'graph'}/{role}_{index}"
-        self.tensors.append(RawTensor(index, name, shape, dtype, buffer=data))
+        self.tensors.append(replace(tensor, index=index))
         return index
 
     def constant(self, role: str, values: Array) -> int:

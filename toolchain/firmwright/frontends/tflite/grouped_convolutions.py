@@ -12,7 +12,7 @@ crosses groups. Layers of floats with int8 weights stay as they are: the referen
 quantizes all channels of x with one scale. Semantics: TFLite's reference convolutions.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
+from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
 from firmwright.ir.core import Attrs
 
 _CHANNELS = 3
@@ -34,20 +35,20 @@ _GROUPS_MAX = 256
 
 def split_grouped_convolutions(graph: RawSubgraph) -> RawSubgraph:
     """Return `graph` with a convolution for each group of a grouped CONV_2D."""
-    rewrite = _Rewrite(list(graph.tensors))
+    rewriter = GraphRewriter(graph)
     for node in graph.nodes:
         groups = _count_groups(node, graph.tensors)
         if groups == 1:
-            rewrite.nodes.append(node)
+            rewriter.nodes.append(node)
         elif groups == graph.tensors[node.inputs[0]].shape[_CHANNELS]:
-            rewrite.add_depthwise(node)
+            _add_depthwise(rewriter, node)
         elif groups <= _GROUPS_MAX:
-            rewrite.add_groups(node, groups)
+            _add_groups(rewriter, node, groups)
         else:
-            rewrite.nodes.append(node)
-    if len(rewrite.tensors) == len(graph.tensors):
+            rewriter.nodes.append(node)
+    if len(rewriter.tensors) == len(graph.tensors):
         return graph
-    return replace(graph, tensors=tuple(rewrite.tensors), nodes=tuple(rewrite.nodes))
+    return rewriter.subgraph()
 
 
 def _count_groups(node: RawNode, tensors: tuple[RawTensor, ...]) -> int:
@@ -76,74 +77,71 @@ def _count_groups(node: RawNode, tensors: tuple[RawTensor, ...]) -> int:
     return channels // of_group
 
 
-@dataclass
-class _Rewrite:
-    """Tensors and nodes of the new graph."""
+def _add_groups(rewriter: GraphRewriter, node: RawNode, groups: int) -> None:
+    """Append the split of the input, the convolutions and their concatenation."""
+    x = rewriter.tensors[node.inputs[0]]
+    y = rewriter.tensors[node.outputs[0]]
+    parts: list[int] = []
+    results: list[int] = []
+    for group in range(groups):
+        part = replace(_channels_of(x, groups), name=f"{y.name}/input_{group}")
+        result = replace(_channels_of(y, groups), name=f"{y.name}/{group}")
+        parts.append(rewriter.add(part))
+        results.append(rewriter.add(result))
+    data = np.int32(_CHANNELS).tobytes()
+    axis = rewriter.add(RawTensor(0, f"{y.name}/axis", (), "int32", buffer=data))
+    split = {"num_splits": groups}
+    rewriter.nodes.append(
+        RawNode("SPLIT", 1, (axis, x.index), tuple(parts), split, node.span)
+    )
+    for group in range(groups):
+        constants = [
+            _add_rows(rewriter, index, group, groups) for index in node.inputs[1:]
+        ]
+        operands = (parts[group], *constants)
+        rewriter.nodes.append(replace(node, inputs=operands, outputs=(results[group],)))
+    joined: Attrs = {"axis": _CHANNELS, "fused_activation_function": "NONE"}
+    rewriter.nodes.append(
+        RawNode("CONCATENATION", 1, tuple(results), node.outputs, joined, node.span)
+    )
 
-    tensors: list[RawTensor]
-    nodes: list[RawNode] = field(default_factory=list)
 
-    def add_groups(self, node: RawNode, groups: int) -> None:
-        """Append the split of the input, the convolutions and their concatenation."""
-        x, y = self.tensors[node.inputs[0]], self.tensors[node.outputs[0]]
-        parts, results = [], []
-        for group in range(groups):
-            parts.append(self._add(_channels_of(x, groups), f"{y.name}/input_{group}"))
-            results.append(self._add(_channels_of(y, groups), f"{y.name}/{group}"))
-        axis = RawTensor(0, "", (), "int32", buffer=np.int32(_CHANNELS).tobytes())
-        inputs = (self._add(axis, f"{y.name}/axis"), x.index)
-        split = {"num_splits": groups}
-        self.nodes.append(RawNode("SPLIT", 1, inputs, tuple(parts), split, node.span))
-        for group in range(groups):
-            constants = []
-            for index in node.inputs[1:]:
-                constants.append(self._rows(index, group, groups))
-            operands = (parts[group], *constants)
-            self.nodes.append(replace(node, inputs=operands, outputs=(results[group],)))
-        joined: Attrs = {"axis": _CHANNELS, "fused_activation_function": "NONE"}
-        self.nodes.append(
-            RawNode("CONCATENATION", 1, tuple(results), node.outputs, joined, node.span)
-        )
+def _add_depthwise(rewriter: GraphRewriter, node: RawNode) -> None:
+    """Append a depthwise convolution, for groups of a single channel."""
+    w = rewriter.tensors[node.inputs[1]]
+    quant = w.quantization
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, axis=_CHANNELS)
+    filters = np.ascontiguousarray(_array_of(w).transpose(3, 1, 2, 0))
+    turned = replace(
+        w,
+        name=f"{w.name}/depthwise",
+        shape=filters.shape,
+        shape_signature=(),
+        quantization=quant,
+        buffer=filters.tobytes(),
+    )
+    inputs = (node.inputs[0], rewriter.add(turned), *node.inputs[2:])
+    rewriter.nodes.append(replace(node, op="DEPTHWISE_CONV_2D", inputs=inputs))
 
-    def add_depthwise(self, node: RawNode) -> None:
-        """Append a depthwise convolution, for groups of a single channel."""
-        w = self.tensors[node.inputs[1]]
-        quant = w.quantization
-        if quant is not None and quant.axis is not None:
-            quant = replace(quant, axis=_CHANNELS)
-        filters = np.ascontiguousarray(_array_of(w).transpose(3, 1, 2, 0))
-        turned = replace(
-            w,
-            shape=filters.shape,
-            shape_signature=(),
-            quantization=quant,
-            buffer=filters.tobytes(),
-        )
-        place = self._add(turned, f"{w.name}/depthwise")
-        inputs = (node.inputs[0], place, *node.inputs[2:])
-        self.nodes.append(replace(node, op="DEPTHWISE_CONV_2D", inputs=inputs))
 
-    def _add(self, tensor: RawTensor, name: str) -> int:
-        index = len(self.tensors)
-        self.tensors.append(replace(tensor, index=index, name=name))
-        return index
-
-    def _rows(self, index: int, group: int, groups: int) -> int:
-        """Return the rows of a group of a constant: of filters, or of their biases."""
-        if index == NO_TENSOR:
-            return NO_TENSOR
-        tensor = self.tensors[index]
-        count = tensor.shape[0] // groups
-        rows = slice(group * count, (group + 1) * count)
-        array = _array_of(tensor)[rows]
-        part = replace(
-            tensor,
-            shape=array.shape,
-            shape_signature=(),
-            quantization=_of_rows(tensor.quantization, rows),
-            buffer=array.tobytes(),
-        )
-        return self._add(part, f"{tensor.name}/{group}")
+def _add_rows(rewriter: GraphRewriter, index: int, group: int, groups: int) -> int:
+    """Add the rows of a group of a constant: of filters, or of their biases."""
+    if index == NO_TENSOR:
+        return NO_TENSOR
+    tensor = rewriter.tensors[index]
+    count = tensor.shape[0] // groups
+    rows = slice(group * count, (group + 1) * count)
+    array = _array_of(tensor)[rows]
+    part = replace(
+        tensor,
+        name=f"{tensor.name}/{group}",
+        shape=array.shape,
+        shape_signature=(),
+        quantization=_of_rows(tensor.quantization, rows),
+        buffer=array.tobytes(),
+    )
+    return rewriter.add(part)
 
 
 def _array_of(constant: RawTensor) -> Array:
