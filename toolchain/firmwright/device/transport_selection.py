@@ -120,10 +120,19 @@ def _open_qemu(
 def _open_serial(request: TransportRequest) -> Transport:
     """Open the port of a board, or the emulator of one that is not connected."""
     board = request.board
-    has_uart = board.console.driver not in ("none", "rtt")
-    if board.emulator is not None and has_uart and not is_connected(board):
+    if is_emulated_chip(board):
         return _open_emulator(request)
     return _reconnecting(_find_port(board), request.baud)
+
+
+def is_emulated_chip(board: Board, port: str = "") -> bool:
+    """Return whether an emulator of the chip runs the firmware of a real board."""
+    if board.run.kind != "serial" or board.emulator is None:
+        return False
+    if port:
+        return port.startswith(f"{board.emulator.transport}://")
+    has_uart = board.console.driver not in ("none", "rtt")
+    return has_uart and not is_connected(board)
 
 
 def is_connected(board: Board) -> bool:

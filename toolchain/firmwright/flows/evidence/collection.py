@@ -18,7 +18,7 @@ from firmwright.base.source_date import source_date_s
 from firmwright.boards import Board, Compiler
 from firmwright.boards.schema import RunKind
 from firmwright.build.compiler_selection import choose_compiler
-from firmwright.device.transport_selection import is_connected, takes_image
+from firmwright.device.transport_selection import is_emulated_chip, takes_image
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import SessionOpener
 from firmwright.flows.evidence.record import (
@@ -124,10 +124,7 @@ def _date_text() -> str:
 
 def _check_is_hardware(board: Board, port: str) -> None:
     """Raise UsageError for an emulated chip, whose cycles are not those of silicon."""
-    if board.run.kind != "serial" or board.emulator is None:
-        return
-    own = f"{board.emulator.transport}://"
-    if port.startswith(own) or not (port or is_connected(board)):
+    if is_emulated_chip(board, port):
         what = (
             "the evidence of a board needs the board: an emulator of its chip has "
             "other cycles."
