@@ -8,7 +8,8 @@ tap are gathered. With 8 channels of int8 and stride 2:
     tap 1               0 1         2 3
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
 
@@ -18,6 +19,7 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
+from firmwright.ir.attribute_kinds import ACTIVATIONS
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ExprLike
@@ -42,14 +44,7 @@ _WORD_BYTES, _VECTOR_BYTES = 4, 16
 _PIXEL_BYTES = (4, 8, 16)
 _DTYPES = (INT8, INT16, FLOAT32)
 _KEEP = "KEEP_STORES((void *)y);\n"
-_INFINITY = float("inf")
-_FLOAT_LIMITS: Mapping[str, tuple[float, float]] = {
-    "none": (float(np.finfo(np.float32).min), _INFINITY),
-    "relu": (0.0, _INFINITY),
-    "relu6": (0.0, 6.0),
-    "relu_n1_to_1": (-1.0, 1.0),
-}
-"""The least and largest results, by activation."""
+_LEAST = float(np.finfo(np.float32).min)
 
 
 def _name(dtype: DType) -> str:
@@ -125,7 +120,9 @@ def _limits(op: OpCall) -> list[ExprLike]:
     if op.output.dtype != FLOAT32:
         return list(activation_limits(op))
     activation = op.attributes(ActivationAttrs).activation
-    return [tir.FloatImm(limit, FLOAT32) for limit in _FLOAT_LIMITS[activation]]
+    low, high = ACTIVATIONS[activation]
+    limits = _LEAST if low is None else low, math.inf if high is None else high
+    return [tir.FloatImm(limit, FLOAT32) for limit in limits]
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
