@@ -255,6 +255,10 @@ def _emit_group(
             b.store(sums, [output], b.load(sums, [output]) + item)
 
 
+_Subtree: TypeAlias = tuple[int, int, int]
+"""The indices of its first branch and its first leaf, and the number of branches."""
+
+
 @dataclass(frozen=True, slots=True)
 class _TreeEmitter:
     """Writes trees as nested branches, which set `leaf` unless to its `usual` value."""
@@ -276,15 +280,22 @@ class _TreeEmitter:
         count = int(self.forest.left_counts[at])
         left = at + 1, leaf, count
         right = at + 1 + count, leaf + count + 1, size - 1 - count
-        for condition in self.comparison(self.forest, at, self.thresholds[at]):
-            then, otherwise = (left, right) if condition.is_left else (right, left)
-            if not self._is_usual(*then[1:]):
-                break
+        condition = self._condition(at, left, right)
+        then, otherwise = (left, right) if condition.is_left else (right, left)
         with b.if_(condition.holds):
             self.subtree(*then)
         if not self._is_usual(*otherwise[1:]):
             with b.else_():
                 self.subtree(*otherwise)
+
+    def _condition(self, at: int, left: _Subtree, right: _Subtree) -> _BranchCondition:
+        """Return a condition under which a leaf is set, or else the last one."""
+        *others, last = self.comparison(self.forest, at, self.thresholds[at])
+        for condition in others:
+            _, leaf, size = left if condition.is_left else right
+            if not self._is_usual(leaf, size):
+                return condition
+        return last
 
     def _is_usual(self, leaf: int, size: int) -> bool:
         return size == 0 and self.leaves[leaf] == self.usual
