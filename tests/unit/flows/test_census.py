@@ -265,6 +265,7 @@ def test_kernels_without_a_loop_are_no_default_loops(
         ("mps2-an386", set()),
         ("mps3-an547", {"scalar.max_pool2d.inside", "dsp.mul.folded"}),
         ("qemu-riscv32-virt-v", {"scalar.max_pool2d.inside", "rvm.mul.folded"}),
+        ("qemu-riscv32-virt-vf", {"scalar.max_pool2d.inside", "rvm.mul.folded"}),
     ],
 )
 def test_schedules_that_leave_vectors_unused_are_default_loops(
@@ -279,6 +280,28 @@ def test_schedules_that_leave_vectors_unused_are_default_loops(
     assert counts <= lacking
     assert bool(counts) == bool(lacking)
     assert not [name for name in lacking if name.startswith(("helium", "rvv", "fpu"))]
+
+
+def test_floats_inside_a_kernel_need_no_vectors_of_integers() -> None:
+    g = GraphBuilder("net")
+    x = g.input("x", (1, 2, 8, 8), scale=0.05)
+    pool = {
+        "stride": (2, 2),
+        "dilation": (1, 1),
+        "before": (0, 0),
+        "outputs": (4, 4),
+        "kind": "average",
+        "size": (2, 2),
+        "padded": (),
+        "term": "float32(a) * 0.05",
+        "final": "int8(a * 20.0)",
+    }
+    compiled = compile_for(
+        g.model(g.call("pool_nd", x, scale=0.05, **pool)), "qemu-riscv32-virt-v"
+    )
+    (operator,) = compiled.summary.operators
+    assert operator.schedule == "soft_float.pool_nd.in_line"
+    assert not census._operators_in_default_loops(compiled)
 
 
 def test_floats_need_no_vectors_of_integers() -> None:

@@ -33,7 +33,7 @@ from firmwright.flows.model.model_inspection import inspect_module
 from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.tir.op_count import SHORT_LOOP_MAX
-from firmwright.ir.tir.traversal import prim_calls, statements
+from firmwright.ir.tir.traversal import prim_calls, statements, walk
 from firmwright.ops.schedule import DEFAULT_SCHEDULE
 from firmwright.pipeline import Compilation
 from firmwright.report.census_page import CensusEntry, CensusStatus
@@ -213,7 +213,7 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
 
 _VECTORS = frozenset({"mve", "rvv"})
 _FLOAT_VECTORS = frozenset({"mvefp", "rvvf"})
-_NOT_SCALAR = _VECTORS | {"mvefp", "fpu"}
+_NOT_SCALAR = _VECTORS | _FLOAT_VECTORS | {"fpu"}
 """The features of schedules for vectors, and for floats, which few vectors compute."""
 
 
@@ -247,7 +247,10 @@ def _schedules_lacking_vectors(features: frozenset[str]) -> set[str]:
 
 
 def _computes_floats(kernel: tir.PrimFunc) -> bool:
-    return any(parameter.value.dtype.is_float for parameter in kernel.params)
+    """Return whether a kernel takes floats, or has a constant that is one."""
+    takes_floats = any(parameter.value.dtype.is_float for parameter in kernel.params)
+    constants = (isinstance(node, tir.FloatImm) for node in walk(kernel.body))
+    return takes_floats or any(constants)
 
 
 def _kernels_with_loops(compiled: Compilation) -> dict[int, tir.PrimFunc]:
