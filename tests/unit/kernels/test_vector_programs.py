@@ -38,6 +38,7 @@ from firmwright.schedules.helium import (
 from firmwright.schedules.helium_floats import elementwise as float_elements
 from firmwright.schedules.helium_floats import hybrid_conv2d
 from firmwright.schedules.helium_floats import pool2d as float_pools
+from firmwright.schedules.helium_floats import quantize as helium_quantize
 from firmwright.schedules.pooling import exact_reciprocal
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.rvv import add_sub as riscv_add_sub
@@ -354,6 +355,16 @@ def test_floats_of_helium(activation: int) -> None:
 
 def test_hard_swish_of_helium() -> None:
     check_helium(float_elements.HARD_SWISH, "mve_hard_swish_f32", {})
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+def test_floats_of_integers_of_helium(dtype: DType) -> None:
+    check_helium(
+        helium_quantize.dequantize_loop(dtype),
+        helium_quantize.dequantize_name(dtype),
+        {"zero_point": -7},
+        {"scale": 0.0325},
+    )
 
 
 def test_flips_of_signs_of_helium() -> None:

@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
+from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.attributes.base import NO_ATTRS
@@ -23,7 +24,7 @@ from firmwright.ops.schedule import Schedule
 from firmwright.schedules.helium import pool_rows
 from firmwright.schedules.helium_floats import elementwise as float_elements
 from firmwright.schedules.helium_floats import pool2d as float_pools
-from firmwright.schedules.helium_floats import products
+from firmwright.schedules.helium_floats import products, quantize
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
@@ -98,6 +99,8 @@ FORMULAS = [
     ("float32(0.3) - a", (2, 9)),
     ("(1.5 + a * a) * b", (6, 6), (1,)),
     ("b - (a - 0.25) * c", (2, 6, 8), (2, 1, 1), (6, 8)),
+    ("max(a, 0.0) * b + c", (3, 4, 8), (8,), (8,)),
+    ("min(max(a, 0.0), 6.0)", (3, 5)),
 ]
 
 
@@ -127,7 +130,8 @@ def test_constants_of_rows_are_copied() -> None:
     [
         ("a / b", [(3, 4), (3, 4)]),
         ("a * b + c * d", [(3, 4)] * 4),
-        ("max(a, 0.0) + b", [(3, 4)] * 2),
+        ("max(a, 1.0) + b", [(3, 4)] * 2),
+        ("float32(a) + b", [(3, 4)] * 2),
         ("a + b", [(1, 4), (3, 1)]),
         ("a * b", [(3, 4, 5), (1, 4, 1)]),
         ("a * b + c", [(3, 4, 5), (3, 1, 1), (5,)]),
@@ -209,8 +213,36 @@ def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
     make = pool if schedule.op.endswith("pool2d") else elementwise
     if schedule.op in ("mean", "sum", "reduction"):
         make = sums
-    for seed in range(8):
+    for seed in range(len(FORMULAS)):
         check(schedule, make(schedule.op, seed), seed, size=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("max(float32(b) * float32(0.0004) + a, 0.0)", [(8, 1, 1), (1, 8, 3, 5)]),
+        ("float32(b) - a", [(5,), (3, 5)]),
+        ("max(float32(b), 0.0)", [(1,), (3, 5)]),
+    ],
+)
+def test_chains_begin_with_integers(text: str, shapes: list) -> None:
+    schedule = {each.op: each for each in float_elements.SCHEDULES}["expression"]
+    attrs = attrs_from_mapping("expression", {"formula": text, "perms": ()})
+    kinds = floats(shapes[0]), TensorType(shapes[1], INT32)
+    call = OpCall("expression", kinds, (floats(shapes[1]),), attrs, (None, None))
+    check(schedule, call, seed=1)
+
+
+@pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
+def test_dequantize_is_bit_exact(dtype: DType) -> None:
+    (_, schedule) = quantize.SCHEDULES
+    kind = TensorType((3, 11), dtype, Quantization((0.0371,), (-7,)))
+    outputs = (floats(kind.shape),)
+    call = OpCall("dequantize", (kind,), outputs, NO_ATTRS, (None,))
+    check(schedule, call, seed=2, size=40)
+    subnormal = Quantization((1e-39,), (0,))
+    kinds = (TensorType((3,), dtype, subnormal),)
+    assert not schedule.configs(OpCall("dequantize", kinds, outputs, NO_ATTRS, (None,)))
 
 
 PRODUCTS = [

@@ -1,10 +1,14 @@
 """Chains of float32 sums, differences and products, one vector loop for each.
 
-A chain begins with an input of as many elements as the result. Each step combines what
-is computed so far with one more operand, and the last one applies an activation:
+A chain begins with an input of as many elements as the result, which may be int32. Each
+step combines what is computed so far with one more operand, and may apply an
+activation:
 
     max(a * b + c, 0.0)      y = a * b
                              y = y + c, activation relu
+
+    max(a, 0.0) + b          y = a * 1, activation relu
+                             y = y + b
 
 The elements are computed row by row. In a row, an operand has the elements of the row
 (it is a tensor of the shape of the result, or the same in each row) or a single number
@@ -21,7 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, DType
+from firmwright.base.dtypes import FLOAT32, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
@@ -57,23 +61,34 @@ Source: TypeAlias = int | np.float32
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """An operation with its other operand."""
+    """An operation with its other operand, and the activation of its result."""
 
     op: ChainOp
     operand: Source
+    activation: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Where a chain begins, its steps, and the activation of the last one."""
+    """Where a chain begins, and its steps; if it `converts`, it begins with int32."""
 
     start: Source
     steps: tuple[ChainStep, ...] = ()
-    activation: str = "none"
+    converts: bool = False
 
     @property
-    def is_leaf(self) -> bool:
-        return not self.steps and self.activation == "none"
+    def is_operand(self) -> bool:
+        """Whether the chain is only a number, or the elements of a float tensor."""
+        return not self.steps and not self.converts
+
+    def then(self, op: ChainOp, operand: Source) -> "Chain":
+        """Return the chain with one more step."""
+        return replace(self, steps=(*self.steps, ChainStep(op, operand)))
+
+    def activated(self, activation: str) -> "Chain":
+        """Return the chain with an activation of its last step."""
+        *steps, last = self.steps
+        return replace(self, steps=(*steps, replace(last, activation=activation)))
 
 
 # ---- chains of formulas --------------------------------------------------------------
@@ -90,14 +105,12 @@ class _ChainAlgebra:
         if op in ("max", "min") and isinstance(a, Chain) and not isinstance(b, Chain):
             return _limited(op, a, b)
         left, right = _leaf(a), _leaf(b)
-        if op not in _OPS or left.activation != "none" or right.activation != "none":
+        if op not in _OPS:
             raise _NotAChain
-        if right.is_leaf:
-            step = ChainStep(_OPS[op], right.start)
-            return replace(left, steps=(*left.steps, step))
-        if left.is_leaf:
-            step = ChainStep(_SWAPPED[_OPS[op]], left.start)
-            return replace(right, steps=(*right.steps, step))
+        if right.is_operand:
+            return left.then(_OPS[op], right.start)
+        if left.is_operand:
+            return right.then(_SWAPPED[_OPS[op]], left.start)
         raise _NotAChain
 
     def logical_not(self, a: Chain | Number) -> Chain:
@@ -112,9 +125,13 @@ class _ChainAlgebra:
         raise _NotAChain
 
     def cast(self, value: Chain | Number, dtype: DType) -> Chain:
-        if dtype != FLOAT32 or isinstance(value, Chain):
+        if dtype != FLOAT32:
             raise _NotAChain
-        return _leaf(value)
+        if not isinstance(value, Chain):
+            return _leaf(value)
+        if not value.is_operand:
+            raise _NotAChain
+        return replace(value, converts=True)
 
     def bitwise_not(self, a: Chain | Number) -> Chain:
         raise _NotAChain
@@ -128,11 +145,13 @@ def _leaf(value: Chain | Number) -> Chain:
 
 
 def _limited(op: tir.BinaryOp, chain: Chain, limit: Number) -> Chain:
-    match op, chain.activation, limit:
+    if not chain.steps:
+        chain = chain.then(ChainOp.MUL, np.float32(1))
+    match op, chain.steps[-1].activation, limit:
         case "max", "none", 0:
-            return replace(chain, activation="relu")
+            return chain.activated("relu")
         case "min", "relu", 6:
-            return replace(chain, activation="relu6")
+            return chain.activated("relu6")
     raise _NotAChain
 
 
@@ -148,21 +167,34 @@ def _chain_of_formula(op: OpCall) -> Chain | None:
 
 def find_chain(op: OpCall) -> Chain | None:
     """Return the chain of a call, if it has one and an operand can begin it."""
-    kinds = [op.input(index) for index in range(len(op.inputs))]
-    if any(kind.dtype != FLOAT32 for kind in (*kinds, op.output)):
-        return None
     if op.op == "expression":
         chain = _chain_of_formula(op)
     else:
         activation = op.attributes(ActivationAttrs).activation
-        chain = Chain(0, (ChainStep(_OPS[op.op], 1),), activation)
+        chain = Chain(0, (ChainStep(_OPS[op.op], 1, activation),))
     if chain is None or not 0 < len(chain.steps) <= _STEPS_MAX:
         return None
+    if not _has_types(op, chain):
+        return None
     first = chain.steps[0]
-    if not _is_whole(op, chain.start):
-        swapped = ChainStep(_SWAPPED[first.op], chain.start)
+    if not _is_whole(op, chain.start) and not chain.converts:
+        swapped = replace(first, op=_SWAPPED[first.op], operand=chain.start)
         chain = replace(chain, start=first.operand, steps=(swapped, *chain.steps[1:]))
     return chain if _is_whole(op, chain.start) else None
+
+
+def _has_types(op: OpCall, chain: Chain) -> bool:
+    """Return whether operands are floats, and int32 what the chain converts."""
+    sources = [step.operand for step in chain.steps]
+    floats = sources if chain.converts else [chain.start, *sources]
+    kinds = [op.input(each) for each in floats if isinstance(each, int)]
+    if any(kind.dtype != FLOAT32 for kind in (*kinds, op.output)):
+        return False
+    return not chain.converts or _dtype(op, chain.start) == INT32
+
+
+def _dtype(op: OpCall, source: Source) -> DType:
+    return op.input(source).dtype if isinstance(source, int) else FLOAT32
 
 
 def _is_whole(op: OpCall, source: Source) -> bool:

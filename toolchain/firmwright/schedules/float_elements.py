@@ -11,17 +11,30 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, INT32, DType
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, ExprLike, maximum, minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    ExprLike,
+    immediate,
+    maximum,
+    minimum,
+)
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Operand,
+    immediates,
+    inputs,
+    pointers,
+)
 from firmwright.kernels.elementwise import Compute, ElementLoop, element_intrinsics
 from firmwright.kernels.isa.instruction import Instr
 from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.float_chains import (
     ChainOp,
@@ -85,7 +98,8 @@ def single_loop(compute: Compute) -> ElementLoop:
 class FloatElements:
     """The elementwise operators of an instruction set, with the prefix `family`.
 
-    `text` prints a loop.
+    `text` prints a loop. `conversion` is the micro-kernel that converts int32, if there
+    is one.
     """
 
     family: str
@@ -93,6 +107,7 @@ class FloatElements:
     lanes: int
     text: Callable[[ElementLoop], str]
     macros: tuple[str, ...] = ()
+    conversion: str = ""
 
     def pair(self, op: str, loop: ElementLoop) -> tuple[Intrinsic, ...]:
         """Return the micro-kernel of an operator of two tensors."""
@@ -170,7 +185,11 @@ class FloatElements:
         needed = frozenset({self.feature})
         for op in (*PAIRS, "expression"):
             yield Schedule(
-                f"{name}.{op}.floats", op, needed, _chain_configs, self._build_chain
+                f"{name}.{op}.floats",
+                op,
+                needed,
+                self._chain_configs,
+                self._build_chain,
             )
         configs = for_inputs_of(FLOAT32)
         for op in singles:
@@ -184,18 +203,29 @@ class FloatElements:
         rows = find_rows(op, chain)
         assert rows is not None
         operands = list(map(partial(_operand, b, rows.size), chain.steps, rows.places))
-        last = len(operands) - 1
+        steps = list(zip(chain.steps, operands, strict=True))
+        scale = 1.0
+        if chain.converts and _is_scale(chain.steps[0]):
+            scale = float(chain.steps[0].operand)
+            del steps[0]
         with b.for_("row", op.output.elements // rows.size) as row:
             at = row * rows.size
             x = b.pointer(b.input(int(chain.start)), at, rows.size)
             y = b.pointer(b.y, at, rows.size, "w")
-            for number, (step, operand) in enumerate(
-                zip(chain.steps, operands, strict=True)
-            ):
-                code = ACTIVATION_CODES[chain.activation] if number == last else 0
-                ends: list[ExprLike] = [y, code, rows.size]
+            if chain.converts:
+                number = tir.FloatImm(scale, FLOAT32)
+                b.evaluate(self.conversion, [y, x, number, 0, rows.size])
+                x = b.pointer(b.y, at, rows.size)
+            for step, operand in steps:
+                ends: list[ExprLike] = [y, ACTIVATION_CODES[step.activation], rows.size]
                 self._emit(step.op, x, operand(row), ends, b)
                 x = b.pointer(b.y, at, rows.size)
+
+    def _chain_configs(self, op: OpCall) -> Sequence[ScheduleConfig]:
+        chain = find_chain(op)
+        if chain is None or (chain.converts and not self.conversion):
+            return ()
+        return (NO_CONFIG,) if find_rows(op, chain) is not None else ()
 
     def _emit(
         self,
@@ -232,10 +262,10 @@ def _number_element(op: ChainOp, x: ArithExpr, **given: ArithExpr) -> ArithExpr:
     return activated(PAIRS[pair_of(op)](*operands), given["activation"])
 
 
-def _chain_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    chain = find_chain(op)
-    fits = chain is not None and find_rows(op, chain) is not None
-    return (NO_CONFIG,) if fits else ()
+def _is_scale(step: ChainStep) -> bool:
+    """Return whether a step is a product with a number of the formula."""
+    is_number = not isinstance(step.operand, int)
+    return is_number and step.op is ChainOp.MUL and step.activation == "none"
 
 
 def _operand(
@@ -266,6 +296,29 @@ def _operand(
 def _element(b: Kernel, source: tir.Buffer, at: ArithExpr | int) -> ArithExpr:
     elements = b.view("elements", source, 0, (source.elements,))
     return b.let("number", b.load(elements, [at]))
+
+
+def dequantize(**x: ArithExpr) -> ArithExpr:
+    """Return an element `x` minus the zero point, times the scale."""
+    return (x["x"].cast(INT32) - x["zero_point"]).cast(FLOAT32) * x["scale"]
+
+
+def dequantize_operands(dtype: DType) -> tuple[Operand, ...]:
+    """Return the operands of a micro-kernel that dequantizes elements of `dtype`."""
+    return (
+        *pointers(FLOAT32, "w", y=1),
+        *pointers(dtype, x=1),
+        *inputs(FLOAT32, "scale"),
+        *immediates("zero_point", "count"),
+    )
+
+
+def build_dequantize(name: str, op: OpCall, b: Kernel) -> None:
+    """Call the micro-kernel `name` for all elements."""
+    quant, count = per_tensor_quant(op.input(0)), op.output.elements
+    ends = [b.pointer(b.y, 0, count, "w"), b.pointer(b.input(0), 0, count)]
+    scale = immediate(float(np.float32(quant.scale)), FLOAT32)
+    b.evaluate(name, [*ends, scale, quant.zero_point, count])
 
 
 def hard_swish(x: ArithExpr) -> ArithExpr:

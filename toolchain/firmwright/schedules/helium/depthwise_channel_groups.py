@@ -61,7 +61,7 @@ from firmwright.schedules.window_bounds import ValidTapRun, window_axes
 _MAX_GROUPS = 5
 """Maximum output groups; each takes a bias of four bytes per channel in flash."""
 _MAX_LOOPS = 25
-"""Maximum output groups if one bias serves all or planes cannot hold the window."""
+"""Maximum output groups if one bias serves all or planes cannot compute the layer."""
 
 
 def _contract(op: OpCall, channels: int) -> DepthwiseContract:
@@ -126,8 +126,9 @@ def _configs(op: OpCall) -> Sequence[ChannelGroup]:
         return ()
     groups = _groups(op)
     _, height, width, _ = op.input(1).shape
-    is_unbounded = is_wide or height * width > LANES
-    max_groups = _MAX_LOOPS if is_unbounded else _MAX_GROUPS
+    is_small = height * width <= LANES
+    has_planes = is_small and not is_wide and not has_weight_zero_point(op)
+    max_groups = _MAX_GROUPS if has_planes else _MAX_LOOPS
     if not 0 < len(groups) <= max_groups or conv2d.channel_multiplier_of(op) != 1:
         return ()
     configs: list[ChannelGroup] = []

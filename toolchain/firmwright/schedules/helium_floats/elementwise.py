@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from firmwright.base.dtypes import INT32
 from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.kernels.elementwise import Compute, ElementLoop, helium_text
 from firmwright.kernels.isa import mve_float
@@ -15,6 +16,7 @@ from firmwright.schedules.float_chains import ChainOp
 from firmwright.schedules.float_elements import FloatElements, pair_of, single_loop
 from firmwright.schedules.helium.vector_ending import VECTOR
 from firmwright.schedules.helium_floats.accumulate_f32 import activate_lanes
+from firmwright.schedules.helium_floats.quantize import dequantize_name
 
 # ---- add, sub and mul ----------------------------------------------------------------
 
@@ -85,7 +87,9 @@ FUNCTIONS = {
     "relu6": (float_elements.relu6, single_loop(_limits(6)), 6),
 }
 """The expression of an element, its loop, and the instructions of a vector."""
-_ELEMENTS = FloatElements("mve", "mvefp", VECTOR, helium_text, (KEEP_STORES,))
+_ELEMENTS = FloatElements(
+    "mve", "mvefp", VECTOR, helium_text, (KEEP_STORES,), dequantize_name(INT32)
+)
 
 
 def _intrinsics() -> Iterator[Intrinsic]:

@@ -1,7 +1,8 @@
-"""quantize of float32 to int8 on Helium: the quotient by the scale without a division.
+"""quantize of float32 to int8 on Helium, and dequantize.
 
-With r = 1 / scale to nearest, q = x r is off by at most an ulp or two, and the exact
-remainder x - q scale corrects it to the quotient to nearest (P. Markstein, 1990):
+The quotient by the scale is computed without a division. With r = 1 / scale to nearest,
+q = x r is off by at most an ulp or two, and the exact remainder x - q scale corrects it
+to the quotient to nearest (P. Markstein, 1990):
 
     q  = x r
     q' = q + r (x - q scale)              two VFMA, each rounded once
@@ -11,15 +12,15 @@ sides of each of the 255 bounds. Limits keep infinities and NaN as the operator 
 them: q is at most 512 before its correction, and q' at least -512, which NaN becomes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
-from firmwright.ir.tir.intrinsic import immediates, inputs, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.kernels.elementwise import (
     ElementLoop,
     element_intrinsics,
@@ -33,6 +34,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import fused_multiply_add
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules import float_elements
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.scalar.quantize_search import floats_of_order, least_floats
 
@@ -69,7 +71,7 @@ def _element(**x: ArithExpr) -> ArithExpr:
 
 _NUMBERS = ("scale", "minus_scale", "inverse", "least", "far")
 _NAME = "mve_quantize_exactly_f32"
-INTRINSICS = element_intrinsics(
+_QUANTIZE = element_intrinsics(
     _NAME,
     (
         *pointers(INT8, "w", y=1),
@@ -122,6 +124,56 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     b.evaluate(_NAME, [*ends, *constants, quant.zero_point, count])
 
 
+# ---- dequantize ----------------------------------------------------------------------
+
+_INTEGERS = (INT8, INT16)
+_LEAST_SCALE = float(np.finfo(np.float32).tiny)
+"""With a smaller scale, results may be subnormal numbers, which vectors flush to 0."""
+
+
+def _dequantize(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
+    zero_point = k(mve.vdupq_n_s32, k.number("zero_point"))
+    steps = k(mve.vsubq_s32, lanes[0], zero_point)
+    whole = k(mve_float.vcvtq_f32_s32, steps)
+    return k(mve_float.vmulq_n_f32, whole, k.number("scale", FLOAT32))
+
+
+def dequantize_loop(dtype: DType) -> ElementLoop:
+    x, y = PointerOperand("x", dtype), PointerOperand("y", FLOAT32, "w")
+    return ElementLoop((x,), y, INT32, _dequantize)
+
+
+def dequantize_name(dtype: DType) -> str:
+    """Return the name of the micro-kernel for elements of `dtype`."""
+    return f"mve_dequantize_{dtype.name}"
+
+
+def _intrinsics() -> Iterator[Intrinsic]:
+    yield from _QUANTIZE
+    for dtype in (*_INTEGERS, INT32):
+        yield from element_intrinsics(
+            dequantize_name(dtype),
+            float_elements.dequantize_operands(dtype),
+            float_elements.dequantize,
+            "Floats of `count` elements.",
+            "mvefp",
+            helium_text(dequantize_loop(dtype)),
+            lambda args: 12 + divide_up(args[-1], 4) * 6,
+            (KEEP_STORES,),
+        )
+
+
+def _dequantize_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    is_integer = op.input(0).dtype in _INTEGERS
+    fits = is_integer and per_tensor_quant(op.input(0)).scale >= _LEAST_SCALE
+    return (NO_CONFIG,) if fits else ()
+
+
+def _build_dequantize(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    float_elements.build_dequantize(dequantize_name(op.input(0).dtype), op, b)
+
+
+INTRINSICS = tuple(_intrinsics())
 SCHEDULES = (
     Schedule(
         "helium.quantize.floats",
@@ -129,5 +181,12 @@ SCHEDULES = (
         frozenset({"mve", "mvefp"}),
         _configs,
         _build,
+    ),
+    Schedule(
+        "helium.dequantize.floats",
+        "dequantize",
+        frozenset({"mve", "mvefp"}),
+        _dequantize_configs,
+        _build_dequantize,
     ),
 )

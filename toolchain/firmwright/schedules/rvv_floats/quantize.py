@@ -22,6 +22,7 @@ from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules import float_elements
 from firmwright.schedules.rvv.endings import NOMINAL_LANES
 
 _FLOATS = partial(riscv_row, NOMINAL_LANES, FLOAT32)
@@ -87,10 +88,6 @@ def _dequantize(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRe
     return k(_FLOATS("vfmul_vf"), whole, k.number("scale", FLOAT32))
 
 
-def _float(**x: ArithExpr) -> ArithExpr:
-    return (x["x"].cast(INT32) - x["zero_point"]).cast(FLOAT32) * x["scale"]
-
-
 DEQUANTIZE_LOOP = ElementLoop(
     (PointerOperand("x", INT8),),
     PointerOperand("y", FLOAT32, "w"),
@@ -99,13 +96,8 @@ DEQUANTIZE_LOOP = ElementLoop(
 )
 _DEQUANTIZE = element_intrinsics(
     "rvv_dequantize_floats",
-    (
-        *pointers(FLOAT32, "w", y=1),
-        *pointers(INT8, x=1),
-        *inputs(FLOAT32, "scale"),
-        *immediates("zero_point", "count"),
-    ),
-    _float,
+    float_elements.dequantize_operands(INT8),
+    float_elements.dequantize,
     "Floats of `count` elements.",
     "rvvf",
     riscv_text(DEQUANTIZE_LOOP, NOMINAL_LANES),
@@ -115,10 +107,7 @@ INTRINSICS = (*_QUANTIZE, *_DEQUANTIZE)
 
 
 def _build_dequantize(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    quant, count = per_tensor_quant(op.input(0)), op.output.elements
-    ends = [b.pointer(b.y, 0, count, "w"), b.pointer(b.input(0), 0, count)]
-    scale = immediate(float(np.float32(quant.scale)), FLOAT32)
-    b.evaluate("rvv_dequantize_floats", [*ends, scale, quant.zero_point, count])
+    float_elements.build_dequantize("rvv_dequantize_floats", op, b)
 
 
 def _converts(op: OpCall) -> Sequence[ScheduleConfig]:
