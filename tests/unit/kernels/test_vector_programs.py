@@ -46,6 +46,7 @@ from firmwright.schedules.rvv import gate_functions as riscv_gate_functions
 from firmwright.schedules.rvv import lstm_units as riscv_units
 from firmwright.schedules.rvv import means as riscv_means
 from firmwright.schedules.rvv import pool2d as riscv_pool2d
+from firmwright.schedules.rvv import requantize_values as riscv_values
 from firmwright.schedules.rvv_floats import elementwise as riscv_floats
 from firmwright.schedules.rvv_floats import hybrid_conv2d as riscv_hybrid
 from firmwright.schedules.rvv_floats import pool2d as riscv_float_pools
@@ -230,6 +231,17 @@ def test_requantized_values_of_helium(zero_point: int, shift: int) -> None:
     for dtype in (INT8, INT16, INT32):
         loop = requantize_values.requantize_loop(dtype)
         check_helium(loop, f"mve_requantize_{dtype.name}", numbers)
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 0), (0, 1), (0, 9)])
+def test_requantized_values_of_riscv_vectors(left: int, right: int) -> None:
+    for x, y in riscv_values.CONVERSIONS:
+        if x == INT32 and right == 0:
+            continue
+        numbers = {"offset": 0 if x == INT32 else -128, "multiplier": (1 << 31) - 1}
+        numbers |= {"left": left, "right": right, "zero_point": -7 * (y == INT8)}
+        loop = riscv_values.requantize_loop(x, y)
+        check_riscv(loop, riscv_values.name(x, y), numbers, 32)
 
 
 @pytest.mark.parametrize("function", GATE_FUNCTIONS, ids=lambda each: each.name)

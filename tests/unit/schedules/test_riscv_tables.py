@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
@@ -21,6 +21,7 @@ from firmwright.schedules.rvv import (
     logistic_tanh,
     means,
     quantize,
+    requantize_values,
     softmax,
 )
 from tests.unit.ir.verified import verify_prim_func
@@ -68,6 +69,26 @@ def test_floats_have_the_values_of_the_reference(point: int) -> None:
     (values,) = op_table()["quantize"].reference(call, [given])
     expected = np.where(is_number, values, INT8.min)
     np.testing.assert_array_equal(run(call, schedule, x), expected)
+
+
+@pytest.mark.parametrize(("x", "y"), requantize_values.CONVERSIONS)
+@pytest.mark.parametrize("scale", [0.3, 1.5, 40.0, 9000.0])
+def test_integers_are_requantized_as_by_the_reference(
+    x: DType, y: DType, scale: float
+) -> None:
+    """A value is the result of the reference; `scale` is that of outputs."""
+    rng = np.random.default_rng(7)
+    values = np.concatenate([np.arange(-300, 300), rng.integers(x.min, x.max, 777)])
+    given = np.clip(values, x.min, x.max).astype(x.np).reshape(1, -1)
+    points = 5 if x == INT8 else 0, -9 if y == INT8 else 0
+    quants = tuple(map(Quantization, ((1.0,), (scale,)), ((each,) for each in points)))
+    call = call_of("quantize", given, (x, y), quants)
+    (schedule,) = requantize_values.SCHEDULES
+    if x == INT32 and scale < 2:
+        assert not schedule.configs(call)
+        return
+    (expected,) = op_table()["quantize"].reference(call, [given])
+    np.testing.assert_array_equal(run(call, schedule, given), expected)
 
 
 def test_dequantized_values_are_those_of_the_reference() -> None:

@@ -56,6 +56,8 @@ _GROUP = 8
 
 UnitStep: TypeAlias = Callable[[ArithExpr, tir.Buffer], None]
 """Emits the outputs of batch n, from the flat state."""
+FeatureStep: TypeAlias = Callable[[ArithExpr, tir.Buffer], None]
+"""Emits the newest elements of batch n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class SvdfSteps:
     """
 
     move_down: Callable[[Kernel, tir.Buffer, tir.Buffer, int], None]
-    features: Callable[[ArithExpr, tir.Buffer], None]
+    features: FeatureStep
     units: UnitStep
     filters: int
 

@@ -27,6 +27,7 @@ from firmwright.schedules.scalar.thumb1_conv2d_fully_connected import (
 )
 from firmwright.schedules.schedule_factories import for_inputs_of
 from firmwright.schedules.svdf import (
+    FeatureStep,
     SvdfSteps,
     UnitPlace,
     emit_steps,
@@ -40,7 +41,6 @@ from firmwright.schedules.svdf import (
 _STATE = 4
 _UNROLL = (8, 4, 2, 6, 5, 7, 3)
 _SPLIT = ("sxtb16", "sxtb16_ror8")
-Features = Callable[[ArithExpr, tir.Buffer], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _Family:
 
     name: str
     rows: Callable[[int], int]
-    features: Callable[[OpCall, Kernel, Array, Array], Features]
+    features: Callable[[OpCall, Kernel, Array, Array], FeatureStep]
     reads_anywhere: bool = True
     is_narrow: bool = False
     has_dsp: bool = False
@@ -70,7 +70,7 @@ class _Family:
         emit_steps(op, b, SvdfSteps(move, features, units, len(kernel)))
 
 
-def _dsp_features(op: OpCall, b: Kernel, kernel: Array, biases: Array) -> Features:
+def _dsp_features(op: OpCall, b: Kernel, kernel: Array, biases: Array) -> FeatureStep:
     finish = make_feature_finish(op)
 
     def convert(acc: ArithExpr, index: ArithExpr, place: int) -> ArithExpr:
@@ -82,7 +82,7 @@ def _dsp_features(op: OpCall, b: Kernel, kernel: Array, biases: Array) -> Featur
 
 def _scalar_features(
     family: MicrokernelFamily, op: OpCall, b: Kernel, kernel: Array, biases: Array
-) -> Features:
+) -> FeatureStep:
     finish = make_feature_finish(op)
     filters, depth = kernel.shape
     lanes = family.rows(filters, 1)
@@ -106,7 +106,9 @@ def _scalar_features(
     return emit
 
 
-def _thumb1_features(op: OpCall, b: Kernel, kernel: Array, biases: Array) -> Features:
+def _thumb1_features(
+    op: OpCall, b: Kernel, kernel: Array, biases: Array
+) -> FeatureStep:
     """Return the step by micro-kernels whose weights have 128 added."""
     finish = make_feature_finish(op, is_narrow=True)
     filters, depth = kernel.shape
