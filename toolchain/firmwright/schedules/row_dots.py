@@ -1,7 +1,7 @@
 """fully_connected of few outputs on vectors: each is the dot product of two rows.
 
-Lanes of output channels would mostly be idle. Here weights are stored as they are, and
-lanes are the taps of one channel.
+Lanes of output channels would mostly be idle. Here weights are stored as they are, with
+their zero point, and lanes are the taps of one channel.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,15 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.kernels.contract import InterleavedChannels, TileContract
 from firmwright.ops.fully_connected import has_int32_multiplier
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.requantize import has_weight_zero_point
+from firmwright.ops.requantize import weight_zero_point
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.computed_channels import computed_channels, integer_layer
-from firmwright.schedules.gemm import GroupOperands, Tile, plan_gemm
-from firmwright.schedules.scalar.gemm_tiles import multiply_windows
+from firmwright.schedules.gemm import Correction, GroupOperands, Tile, plan_gemm
+from firmwright.schedules.scalar.gemm_tiles import (
+    StoredOffset,
+    multiply_windows,
+    stored_offset,
+)
 
 
 def dot_intrinsic(
@@ -49,16 +53,53 @@ def dot_intrinsic(
     )
 
 
+def sum_intrinsic(
+    name: str, feature: str, text: str, count: Callable[[int], int]
+) -> Intrinsic:
+    """Return the sum of bytes; `count` returns the instructions of its taps."""
+    return Intrinsic(
+        name=name,
+        operands=(
+            *pointers(INT8, x=1),
+            *immediates("count"),
+            Operand("total", "inout", INT32),
+        ),
+        meaning=lambda x, count, total: total + np.asarray(x, np.int64)[:count].sum(0),
+        portable="for (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
+        doc="Adds `count` values.",
+        requires=feature,
+        text={"gnu": text},
+        count=lambda args: count(args[1]),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class DotTile(Tile[tir.Buffer]):
-    """The product of one channel and one column of `taps` bytes, by intrinsic `dot`."""
+    """The product of one channel and one column of `taps` bytes, by intrinsic `dot`.
+
+    The column is summed by intrinsic `sum` if stored weights have an offset.
+    """
 
     dot: str
+    sum: str
     taps: int
+    stored: StoredOffset
 
     @property
     def contract(self) -> TileContract:
-        return TileContract(1, 1, InterleavedChannels(INT8, (1,)))
+        layout = InterleavedChannels(INT8, (1,), self.stored.offset)
+        return TileContract(1, 1, layout)
+
+    def prepare(
+        self, b: Kernel, columns: tir.Buffer
+    ) -> tuple[tir.Buffer, Correction | None]:
+        if not self.stored.offset:
+            return columns, None
+        total = b.register("total", INT32, 0)
+        x = b.pointer(columns, 0, self.taps)
+        b.evaluate(self.sum, [x, self.taps, total.value])
+        excess = b.let("excess", total.value * self.stored.offset)
+        return columns, self.stored.subtract([excess])
 
     def multiply(
         self, b: Kernel, group: GroupOperands, columns: tir.Buffer, sums: tir.Buffer
@@ -71,12 +112,19 @@ class DotTile(Tile[tir.Buffer]):
 def takes_dots(op: OpCall) -> bool:
     """Whether a fully connected layer can be computed by `build_dots`."""
     is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
-    return is_int8 and has_int32_multiplier(op) and not has_weight_zero_point(op)
+    return is_int8 and has_int32_multiplier(op)
 
 
-def build_dots(dot: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def build_dots(
+    dot: str, op: OpCall, config: ScheduleConfig, b: Kernel, sum_name: str = ""
+) -> None:
+    """Multiply rows by intrinsic `dot`.
+
+    `sum_name` is the intrinsic that sums a column if weights have a zero point.
+    """
     rows = computed_channels(b, integer_layer(op))
     requantize = partial(rows.requantize, b)
-    tile = DotTile(dot, rows.taps)
+    stored = stored_offset(rows, weight_zero_point(op))
+    tile = DotTile(dot, sum_name, rows.taps, stored)
     gemm = plan_gemm(b, tile, rows, rows.bias, requantize)
     multiply_windows(b, op, gemm)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.helium.int8_dot import DOT
 from firmwright.schedules.row_dots import build_dots, takes_dots
@@ -18,8 +19,9 @@ _MOST_OUTPUTS = 4
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    is_small = takes_dots(op) and op.input(1).shape[0] <= _MOST_OUTPUTS
-    return (NO_CONFIG,) if is_small else ()
+    is_small = op.input(1).shape[0] <= _MOST_OUTPUTS
+    applies = is_small and takes_dots(op) and not has_weight_zero_point(op)
+    return (NO_CONFIG,) if applies else ()
 
 
 SCHEDULES = (
