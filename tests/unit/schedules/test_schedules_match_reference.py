@@ -20,6 +20,7 @@ FOR_OTHER_LAYERS = (
     ".conv2d.line",
     ".depthwise.block",
     ".depthwise.line",
+    ".depthwise_conv2d.pixels",
     ".depthwise_conv2d.single",
     ".direct",
     ".int16_im2col",

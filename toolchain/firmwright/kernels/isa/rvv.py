@@ -194,6 +194,7 @@ def _tensor_sums(v: Vectors) -> None:
         Int,
         text=ROUNDED_TEXT,
     )
+    v.lane_row("vmulh_vx", high_product, INT32, INT32, Int)
     v.lane_row("vnclip_wx", narrowed, INT16, INT32, Word, text=ROUNDED_TEXT)
 
 

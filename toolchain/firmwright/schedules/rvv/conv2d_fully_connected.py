@@ -222,12 +222,13 @@ def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
 def _single_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     """Return a configuration of a depthwise layer of one input channel."""
     is_single = op.input(0).dtype == INT8 and op.input(0).shape[3] == 1
-    if not is_single or _depthwise_window(op).dilation[1] != 1:
+    if not is_single or depthwise_window(op).dilation[1] != 1:
         return ()
     return (NO_CONFIG,) if layer_ending(op, takes_zero_point=True) else ()
 
 
-def _depthwise_window(op: OpCall) -> ConvWindow:
+def depthwise_window(op: OpCall) -> ConvWindow:
+    """Return the window of a depthwise layer."""
     _, rows, columns, _ = op.input(1).shape
     return window_of(op, (rows, columns))
 
@@ -235,7 +236,7 @@ def _depthwise_window(op: OpCall) -> ConvWindow:
 def _build_single(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weight_offsets(op)
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    _emit(op, b, flat, _depthwise_window(op))
+    _emit(op, b, flat, depthwise_window(op))
 
 
 _BY_CHANNEL = tuple(

@@ -186,8 +186,12 @@ def limit_lanes(
     lanes: int,
     zero_point: VirtualRegister | int | None,
     dtype: DType = INT8,
+    name: str = "",
 ) -> VirtualRegister:
-    """Add the zero point to the variable `short`, clamp it, return it as `dtype`."""
+    """Add the zero point to the variable `short`, clamp it, return it as `dtype`.
+
+    Bytes are the variable `name`, if it is given.
+    """
     halves = partial(riscv_row, lanes, INT16)
     low, high = k.number("low"), k.number("high")
     if zero_point is not None:
@@ -198,7 +202,8 @@ def limit_lanes(
         k(halves("vmin_vx"), short, high, into=short)
     if dtype == INT16:
         return short
-    return k(riscv_row(lanes, INT8, "vnclip_wx"), short, 0)
+    row = riscv_row(lanes, INT8, "vnclip_wx")
+    return k.named(name, row, short, 0) if name else k(row, short, 0)
 
 
 # ---- one or two roundings ------------------------------------------------------------
