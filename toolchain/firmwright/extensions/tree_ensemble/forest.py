@@ -36,18 +36,24 @@ class Forest:
     @property
     def depth(self) -> int:
         """Return the number of branches on the longest path."""
-        deepest, first = 0, 0
+        return max(self.leaf_depths, default=0)
+
+    @property
+    def leaf_depths(self) -> Sequence[int]:
+        """Return the number of branches above each leaf, from left to right."""
+        depths, first = [], 0
         for size in self.sizes.tolist():
             waiting = [(first, size, 0)]
             while waiting:
                 at, below, depth = waiting.pop()
-                deepest = max(deepest, depth)
                 if below:
                     left = int(self.left_counts[at])
-                    waiting.append((at + 1, left, depth + 1))
-                    waiting.append((at + 1 + left, below - 1 - left, depth + 1))
+                    right = at + 1 + left, below - 1 - left, depth + 1
+                    waiting += [right, (at + 1, left, depth + 1)]
+                else:
+                    depths.append(depth)
             first += size
-        return deepest
+        return depths
 
 
 def forest_from_call(call: OpCall) -> Forest:
