@@ -21,6 +21,7 @@ EXTENSION = Extension(
         f"{_ATTRIBUTES}.CircularBufferAttrs": "circular_buffer",
     },
     operators=tuple(f"{__name__}.{name}" for name in _OPERATOR_MODULES),
+    schedules=(f"{__name__}.bank_schedules", f"{__name__}.fft_schedules"),
     conformance_cases=(f"{__name__}.conformance_cases",),
     tflite_importers=(f"{__name__}.importers",),
     tflite_rewrites=(f"{__name__}.early_exits",),

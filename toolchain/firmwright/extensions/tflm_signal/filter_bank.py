@@ -56,7 +56,7 @@ def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
 _TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
 
 
-def _bank_tables(call: OpCall) -> list[Array]:
+def bank_tables(call: OpCall) -> list[Array]:
     tables: list[Array] = []
     for index in range(1, 6):
         table = call.constant(index)
@@ -68,7 +68,7 @@ def _bank_tables(call: OpCall) -> list[Array]:
 
 def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, count = call.input(0), call.attributes(FilterBankAttrs).num_channels
-    weights, unweights, bins, starts, widths = _bank_tables(call)
+    weights, unweights, bins, starts, widths = bank_tables(call)
     if x.dtype != UINT32 or call.output.elements != count:
         what = f"{count} channels of {x.dtype.name} in {call.output.shape}"
         raise NotSupportedError(what)
@@ -103,7 +103,7 @@ def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _bank_lower(call: OpCall, b: Kernel) -> None:
     count = call.attributes(FilterBankAttrs).num_channels
-    names, tables = ("bins", "places", "widths"), _bank_tables(call)[2:]
+    names, tables = ("bins", "places", "widths"), bank_tables(call)[2:]
     constants = []
     for name, array in zip(names, tables, strict=True):
         constants.append(b.constant(name, array.astype(np.uint16), UINT16))
@@ -141,14 +141,15 @@ def _root_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return ((rounded_square_root(arrays[0]) >> shift).reshape(call.output.shape),)
 
 
-def _root_lower(call: OpCall, b: Kernel) -> None:
+def lower_roots(call: OpCall, b: Kernel, root: str = "nearest_root") -> None:
+    """Emit the square roots by the intrinsic `root`."""
     count = call.output.elements
     x = b.view("energy", b.input(0), 0, (count,))
     bits = b.view("bits", b.input(1), 0, (1,))
     y = b.view("out", b.y, 0, (count,), access="w")
     shift = b.let("shift", b.load(bits, [0]).cast(UINT32) & 31, UINT32)
     with b.for_("i", count) as i:
-        b.store(y, [i], intrinsic("nearest_root", [b.load(x, [i])], UINT32) >> shift)
+        b.store(y, [i], intrinsic(root, [b.load(x, [i])], UINT32) >> shift)
 
 
 def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -359,7 +360,7 @@ OPDEFS = (
         "filter_bank_square_root",
         _root_infer,
         _root_reference,
-        _root_lower,
+        lower_roots,
         dtypes=("uint64",),
         inputs=("x", "scale bits"),
         numerics="tflm",

@@ -159,7 +159,7 @@ class IntrinsicsOnUse(IntrinsicTable):
         return sum(1 for _ in self)
 
 
-_FEATURES = ("dsp", "fpu", "mla")
+_FEATURES = ("dsp", "fpu", "mla", "thumb2")
 _TYPES = {dtype.c_type: dtype for dtype in (FLOAT32, INT32, INT64, UINT32, UINT64)}
 _FUNCTION = re.compile(
     r"/\* (?P<doc>.*?)(?: (?P<count>\d+) instructions\.)? \*/\n"

@@ -32,6 +32,7 @@ from firmwright.kernels.isa.lanes import (
 )
 from firmwright.kernels.isa.operations import (
     Operation,
+    half_difference,
     half_sum,
     on_bytes,
     on_halves,
@@ -70,6 +71,18 @@ def pkhbt_lsl(a: Word, b: Word, n: LeftShift) -> Word:
 def pkhtb(a: Word, b: Word) -> Word:
     """Return the high halves of two registers side by side, that of b below."""
     return join_halves(unsigned_high(b), unsigned_high(a))
+
+
+@DSP_LANES.instruction("pkhbt {d}, {a}, {b}")
+def pkhbt_in_place(a: Word, b: Word) -> Word:
+    """Return the low half of a and, above it, the high half of b."""
+    return join_halves(a, unsigned_high(b))
+
+
+@DSP_LANES.instruction("pkhtb {d}, {a}, {b}, asr #15")
+def pkhtb_asr15(a: Word, b: Int) -> Word:
+    """Return the high half of a and, below it, the low half of b / 2^15."""
+    return join_halves(shift_right(b, 15), unsigned_high(a))
 
 
 uxtb16 = DSP_LANES.row("uxtb16 {d}, {a}", UNARY_WORD, two_bytes(unsigned_byte, 0, 2))
@@ -132,6 +145,9 @@ ssub16 = DSP_LANES.row("ssub16 {d}, {a}, {b}", BINARY_WORD, on_halves(operator.s
 sadd8 = DSP_LANES.row("sadd8 {d}, {a}, {b}", BINARY_WORD, on_bytes(operator.add))
 ssub8 = DSP_LANES.row("ssub8 {d}, {a}, {b}", BINARY_WORD, on_bytes(operator.sub))
 shadd16 = DSP_LANES.row("shadd16 {d}, {a}, {b}", BINARY_WORD, on_halves(half_sum))
+shsub16 = DSP_LANES.row(
+    "shsub16 {d}, {a}, {b}", BINARY_WORD, on_halves(half_difference)
+)
 shadd8 = DSP_LANES.row("shadd8 {d}, {a}, {b}", BINARY_WORD, on_bytes(half_sum))
 uhadd8 = DSP_LANES.row("uhadd8 {d}, {a}, {b}", BINARY_WORD, on_unsigned_bytes(half_sum))
 qadd16 = DSP_LANES.row(
@@ -148,6 +164,18 @@ qsub8 = DSP_LANES.row(
 )
 qadd = DSP_LANES.row("qadd {d}, {a}, {b}", BINARY_INT, saturated_sum)
 qsub = DSP_LANES.row("qsub {d}, {a}, {b}", BINARY_INT, saturated_difference)
+
+
+@DSP_LANES.instruction("ssax {d}, {a}, {b}")
+def ssax(a: Word, b: Word) -> Word:
+    """Return a.low + b.high and, above it, a.high - b.low, modulo 2^16."""
+    return join_halves(low(a) + high(b), high(a) - low(b))
+
+
+@DSP_LANES.instruction("sasx {d}, {a}, {b}")
+def sasx(a: Word, b: Word) -> Word:
+    """Return a.low - b.high and, above it, a.high + b.low, modulo 2^16."""
+    return join_halves(low(a) - high(b), high(a) + low(b))
 
 
 @DSP_LANES.instruction("qdadd {d}, {a}, {b}")

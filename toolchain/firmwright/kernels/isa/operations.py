@@ -359,6 +359,11 @@ def half_sum(x: ArithExpr, y: ArithExpr) -> ArithExpr:
     return shift_right(x + y, 1)
 
 
+def half_difference(x: ArithExpr, y: ArithExpr) -> ArithExpr:
+    """Return half of a difference, rounded down."""
+    return shift_right(x - y, 1)
+
+
 # ---- Vectors -------------------------------------------------------------------------
 
 

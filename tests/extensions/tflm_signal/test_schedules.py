@@ -1,0 +1,133 @@
+"""Schedules of the signal operators give the results of the references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firmwright.base.dtypes import INT16, UINT32, UINT64, Array
+from firmwright.extensions.tflm_signal import bank_schedules, fft_schedules
+from firmwright.extensions.tflm_signal.attributes import FftAttrs, FilterBankAttrs
+from firmwright.extensions.tflm_signal.bank_schedules import find_run
+from firmwright.ir.core import Constant
+from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interpreter import interpret
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import Schedule
+from firmwright.schedules.registry import INTRINSICS
+from tests.unit.ir.verified import verify_prim_func
+
+EXTREMES = (INT16.min, INT16.max, -1, 0, 1)
+
+
+def results(call: OpCall, schedule: Schedule[Any], arrays: list[Array]) -> list[Array]:
+    """Return the outputs of the interpreted kernel; it must pass the verifier."""
+    (config,) = schedule.configs(call)
+    kernel = Kernel("kernel", call)
+    schedule.build(call, config, kernel)
+    func = kernel.build()
+    module = IRModule("test", {func.name: func}, kernel.constants)
+    verify_prim_func(func, module, INTRINSICS)
+    variable = [a for i, a in enumerate(arrays) if call.constant(i) is None]
+    outputs = [np.zeros(kind.shape, kind.dtype.np) for kind in call.outputs]
+    names = [param.value.name for param in kernel.params]
+    values = dict(zip(names, [*variable, *outputs], strict=True))
+    interpret(func, values, INTRINSICS, constants=kernel.constants)
+    return outputs
+
+
+def judge(call: OpCall, schedule: Schedule[Any], arrays: list[Array]) -> None:
+    expected = op_table()[call.op].reference(call, arrays)
+    for ours, theirs in zip(results(call, schedule, arrays), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Array:
+    if kind == "extreme":
+        return rng.choice(np.array(EXTREMES, np.int16), shape)
+    size = {"loud": INT16.max, "quiet": 40}[kind]
+    return rng.integers(-size - 1, size + 1, shape).astype(np.int16)
+
+
+@pytest.mark.parametrize("kind", ["loud", "quiet", "extreme"])
+@pytest.mark.parametrize("length", [8, 16, 32, 64, 128])
+@pytest.mark.parametrize(
+    "schedule", fft_schedules.SCHEDULES, ids=lambda item: item.name
+)
+def test_transforms_match_the_reference(
+    schedule: Schedule[Any], length: int, kind: str
+) -> None:
+    rng = np.random.default_rng(length)
+    for width in (length, length * 5 // 8 // 2 * 2):
+        call = OpCall(
+            "rfft",
+            (TensorType((2, width), INT16),),
+            (TensorType((2, length + 2), INT16),),
+            FftAttrs(length=length),
+            (None,),
+        )
+        if schedule.configs(call):
+            judge(call, schedule, [drawn(rng, (2, width), kind)])
+
+
+def bank(rng: np.random.Generator, channels: int, gap: int) -> OpCall:
+    """Return a bank of triangles, padded with weights of 0, `gap` bins apart."""
+    widths = rng.integers(0, 9, channels + 1)
+    bins = 3 + np.concatenate([[0], np.cumsum(widths + gap)[:-1]])
+    starts = np.concatenate([[0], np.cumsum(widths + 2)[:-1]])
+    count = int(starts[-1] + widths[-1])
+    weights = rng.integers(0, 4097, (2, count))
+    for start, width in zip(starts, widths, strict=True):
+        weights[:, start + max(int(width) - 1, 0) : start + width] = 0
+    tables = [*weights, bins, starts, widths]
+    constants = [Constant.from_array(f"c{i}", t, INT16) for i, t in enumerate(tables)]
+    kinds = [TensorType(tuple(constant.shape), INT16) for constant in constants]
+    spectrum = TensorType((int(bins[-1] + widths[-1]) + 1,), UINT32)
+    return OpCall(
+        "filter_bank",
+        (spectrum, *kinds),
+        (TensorType((channels,), UINT64),),
+        FilterBankAttrs(num_channels=channels),
+        (None, *constants),
+    )
+
+
+@pytest.mark.parametrize("gap", [0, 2])
+@pytest.mark.parametrize(
+    "schedule",
+    [item for item in bank_schedules.SCHEDULES if item.op == "filter_bank"],
+    ids=lambda item: item.name,
+)
+def test_filter_banks_match_the_reference(schedule: Schedule[Any], gap: int) -> None:
+    rng = np.random.default_rng(gap)
+    for channels in (1, 4, 13):
+        call = bank(rng, channels, gap)
+        tables = [c.array() for c in call.constants if c is not None]
+        for high in (1 << 32, 1 << 20):
+            spectrum = rng.integers(0, high, call.input(0).shape).astype(np.uint32)
+            judge(call, schedule, [spectrum, *tables])
+        largest = np.full(call.input(0).shape, UINT32.max, np.uint32)
+        judge(call, schedule, [largest, *tables])
+
+
+def test_bins_without_weights_are_left_out() -> None:
+    call = bank(np.random.default_rng(5), 9, 0)
+    run = find_run(call)
+    assert run is not None
+    stored = int(call.constants[5].array().sum())  # type: ignore[union-attr]
+    assert run.widths.sum() == len(run.weights) < stored
+
+
+def test_banks_with_negative_weights_or_repeated_bins_have_default_loops() -> None:
+    call = bank(np.random.default_rng(1), 4, 0)
+    for index, change in ((1, -1), (3, -2)):
+        changed = list(call.constants)
+        table = changed[index].array().copy()  # type: ignore[union-attr]
+        table[1:] += change
+        changed[index] = Constant.from_array("changed", table, INT16)
+        other = OpCall(call.op, call.inputs, call.outputs, call.attrs, tuple(changed))
+        assert find_run(other) is None
