@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -24,7 +25,11 @@ from firmwright.ops.schedule import Schedule
 from firmwright.schedules.helium import pool_rows
 from firmwright.schedules.helium_floats import elementwise as float_elements
 from firmwright.schedules.helium_floats import pool2d as float_pools
-from firmwright.schedules.helium_floats import products, quantize
+from firmwright.schedules.helium_floats import (
+    products,
+    quantize,
+    variable_fully_connected,
+)
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
@@ -250,6 +255,8 @@ PRODUCTS = [
     ([(2, 3, 4, 1), (2, 1, 4, 37)], (), (2,), (2, 3, 37)),
     ([(6, 3, 1), (1, 20, 6)], ((1, 0, 2), (0, 2, 1)), (1,), (3, 20)),
     ([(1, 8, 3), (4, 8, 1)], (), (1,), (4, 3)),
+    ([(3, 4, 1), (1, 4, 3)], (), (1,), (3, 3)),
+    ([(2, 1, 6, 5, 1), (2, 7, 1, 5, 10)], (), (3,), (2, 7, 6, 10)),
 ]
 
 
@@ -267,6 +274,27 @@ def test_products_are_sums_in_the_order_of_the_loops(case: int, dtype: DType) ->
         (None, None),
     )
     check(products.SCHEDULES[0], call, case)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize(("rows", "outputs"), [(10, 1), (5, 6), (1, 19)])
+def test_fully_connected_layers_of_tensors_are_products(
+    rows: int, outputs: int, has_bias: bool
+) -> None:
+    (schedule,) = variable_fully_connected.SCHEDULES
+    kinds = floats((rows, 7)), floats((outputs, 7)), floats((outputs,))
+    attrs = {"activation": "none", "keep_dims": False}
+    op = schedule.op
+    call = OpCall(
+        op,
+        kinds[: 2 + has_bias],
+        (floats((rows, outputs)),),
+        attrs_from_mapping(op, attrs),
+        (None,) * (2 + has_bias),
+    )
+    check(schedule, call, seed=rows)
+    relu = attrs_from_mapping(op, {**attrs, "activation": "relu"})
+    assert not schedule.configs(replace(call, attrs=relu))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
@@ -294,6 +322,8 @@ CONVOLUTIONS = [
     ((2, 4, 20), (6, 2, 3), (2,), (1,), (2,), (11,), 2),
     ((1, 8, 4, 5), (1, 8, 1, 1), (1, 1), (1, 1), (0, 0), (4, 5), 1),
     ((1, 1, 7, 40), (2, 1, 2, 3), (1, 2), (2, 3), (0, 1), (5, 18), 1),
+    ((2, 2, 6, 7), (6, 2, 3, 3), (1, 1), (1, 1), (1, 1), (6, 7), 1),
+    ((1, 4, 9), (10, 2, 3), (2,), (1,), (1,), (5,), 2),
 ]
 
 
