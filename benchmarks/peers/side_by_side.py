@@ -45,6 +45,7 @@ from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.model.model_inspection import inspect_module
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IoTensor
 
 HERE = Path(__file__).parent
@@ -59,6 +60,13 @@ BOARDS = {
     "rv32imac_zve32x": "qemu-riscv32-virt-v",
 }
 """The emulated board of each core; that of the M0 is in the folder boards."""
+CONSTANTS_OUTSIDE = {
+    ("mobilenet_v2_160", "cortex-m55"): ("mps3-an547-constants", "fsram")
+}
+"""The board and its constant pool for networks whose program exceeds the core's flash.
+
+The peer's image has its model in the same memory, so that both run from the same ones.
+"""
 DIGITS = 10
 START, END = "<!-- side by side -->", "<!-- end -->"
 
@@ -218,8 +226,12 @@ def measure_peer(folder: Path, network: str, core: str) -> Figures:
     )
 
 
-def measure_ours(model: Path, core: str, numerics: str) -> Figures:
-    compiled = compile_for(load_model(model), BOARDS[core], numerics=numerics)
+def measure_ours(network: Network, model: Path, core: str, numerics: str) -> Figures:
+    board, pool = CONSTANTS_OUTSIDE.get((network.name, core), (BOARDS[core], ""))
+    pools = (PoolInfo(pool, access="ro"),) if pool else ()
+    compiled = compile_for(
+        load_model(model), board, numerics=numerics, const_pools=pools
+    )
     io = compiled.module.io
     sample = {tensor.name: input_values(tensor) for tensor in io.inputs}
     image = build_image(compiled)
@@ -255,7 +267,7 @@ def compare_outputs(
     on_m4 = recorded.get((network.name, "cortex-m4"))
     if ours.outputs == on_m4:
         return Equality.CMSIS_NN
-    of_tflm = measure_ours(model, core, "tflm").outputs
+    of_tflm = measure_ours(network, model, core, "tflm").outputs
     if of_tflm == theirs.outputs:
         return Equality.TFLM
     return Equality.CMSIS_NN if of_tflm == on_m4 else Equality.DIFFERENT
@@ -265,7 +277,7 @@ def measure_network(
     network: Network, model: Path, core: str, theirs: Figures, peer: str
 ) -> Row:
     """Measure ours beside the peer's figures."""
-    ours = measure_ours(model, core, "litert")
+    ours = measure_ours(network, model, core, "litert")
     equality = compare_outputs(ours, theirs, network, model, core)
     inspected = inspect_module(load_model(model).module)
     return Row(
