@@ -82,7 +82,7 @@ def _elementwise(op: str, x: TensorType, y: TensorType, **attrs: str) -> Call:
     return Call(op, (Value("x", x),), (Value("y", y),), attrs_from_mapping(op, attrs))
 
 
-@pytest.mark.parametrize("core", ["cortex-m3", "cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("core", ["cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize(
     "call",
     [

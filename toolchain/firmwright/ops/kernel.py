@@ -14,6 +14,8 @@ from firmwright.ir.tir.builder import ArithExpr, Builder
 KERNEL_ALIGNMENT = 4
 """Alignment in bytes of every tensor, guaranteed by the planner, assumed by kernels."""
 
+CopyRun: TypeAlias = Callable[..., None]
+"""Emits the copy of a run, see `Kernel`."""
 Position: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr]
 """Indices (n, y, x) of a pixel."""
 
@@ -29,14 +31,15 @@ class Kernel(Builder):
 
     Constant inputs are not parameters: `input(i)` links them on first use, so a
     lowering that packs its weights never links the original. `copy_run(b, (y, at), (x,
-    start), axis)`, if set by a schedule, emits the innermost loops of data movement
-    operators.
+    start), axis)` and `copy_words`, if set by a schedule, emit the innermost loops of
+    data movement operators, of runs or of runs of words.
     """
 
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
         super().__init__(name, span)
         self.call = call
-        self.copy_run: Callable[..., None] | None = None
+        self.copy_run: CopyRun | None = None
+        self.copy_words: CopyRun | None = None
         self._inputs: dict[int, tir.Buffer] = {}
         for index, kind in enumerate(call.inputs):
             if kind is not None and call.constant(index) is None:

@@ -17,7 +17,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import CopyRun, Kernel
 from firmwright.ops.opdef import OpDef, Subviews
 
 _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
@@ -28,6 +28,21 @@ _RUN_MIN_ELEMENTS = 8
 _STEP_MAX = 0xFFFF // 7
 _WORDS = {kind.size_bytes: kind for kind in (UINT8, UINT16, UINT32)}
 DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
+MOVES = (
+    "batch_to_space_nd",
+    "concatenation",
+    "depth_to_space",
+    "mirror_pad",
+    "reshape",
+    "resize_nearest",
+    "space_to_batch_nd",
+    "space_to_depth",
+    "split",
+    "strided_slice",
+    "tile",
+    "transpose",
+)
+"""Operators whose default loops are copies, which schedules emit in their own way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +147,7 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     """Emit the copies, by words where all offsets and strides are whole words.
 
     If `b.copy_run` is set, it copies long runs of bytes or of elements with constant
-    strides.
+    strides. If `b.copy_words` is set, it copies long runs of words.
     """
     for copy in copies:
         dtype = b.input(copy.source).dtype
@@ -141,17 +156,28 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
         inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
         is_run = _is_run(inner) and inner.extent * size >= _RUN_MIN_BYTES
         if b.copy_run is not None and is_run:
-            _lower_copy(b, _in_bytes(merged, size), INT8, is_run=True)
+            _lower_copy(b, _in_bytes(merged, size), INT8, b.copy_run)
             continue
         for part, lanes in _split_into_words(merged, size):
             kind = UINT32 if lanes > 1 else dtype
             run: StridedCopy | None = None
             if b.copy_run and kind.size_bytes in _WORDS:
                 run = _longest_run(part)
-            if run is None:
-                _lower_copy(b, part, kind)
+            if run is not None:
+                _lower_copy(b, run, _WORDS[kind.size_bytes], b.copy_run)
+            elif b.copy_words is not None and _is_word_run(part, kind):
+                _lower_copy(b, part, UINT32, b.copy_words)
             else:
-                _lower_copy(b, run, _WORDS[kind.size_bytes], is_run=True)
+                _lower_copy(b, part, kind)
+
+
+def _is_word_run(copy: StridedCopy, dtype: DType) -> bool:
+    """Return whether the last axis is a long run of words."""
+    if not copy.axes or dtype.size_bytes != _WORD_BYTES:
+        return False
+    return _is_run(copy.axes[-1]) and copy.axes[-1].extent * _WORD_BYTES >= (
+        _RUN_MIN_BYTES
+    )
 
 
 def _longest_run(copy: StridedCopy) -> StridedCopy | None:
@@ -216,11 +242,10 @@ def _split_into_words(
 
 
 def _lower_copy(
-    b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = False
+    b: Kernel, copy: StridedCopy, dtype: DType, copy_run: CopyRun | None = None
 ) -> None:
-    """Emit a copy of elements seen as `dtype`.
-
-    With `is_run`, `b.copy_run` copies the last axis.
+    """Emit a copy of elements seen as `dtype`; `copy_run`, if given, copies the last
+    axis.
     """
     source = b.input(copy.source)
     result = b.outputs[copy.result]
@@ -239,9 +264,9 @@ def _lower_copy(
     x_size = source.size_bytes // dtype.size_bytes
     y_size = result.size_bytes // dtype.size_bytes
     x = b.view("from", source, 0, (x_size,), dtype=dtype, alignment=align)
-    access: tir.AccessMode = "rw" if is_run else "w"
+    access: tir.AccessMode = "w" if copy_run is None else "rw"
     y = b.view("to", result, 0, (y_size,), dtype=dtype, access=access, alignment=align)
-    axes = copy.axes[:-1] if is_run else copy.axes
+    axes = copy.axes if copy_run is None else copy.axes[:-1]
     with ExitStack() as stack:
         x_index = ArithExpr(as_expr(copy.x_offset))
         y_index = ArithExpr(as_expr(copy.y_offset))
@@ -254,8 +279,8 @@ def _lower_copy(
                 i = stack.enter_context(b.for_(name, extent))
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
-        if b.copy_run is not None and is_run:
-            b.copy_run(b, (y, y_index), (x, x_index), copy.axes[-1])
+        if copy_run is not None:
+            copy_run(b, (y, y_index), (x, x_index), copy.axes[-1])
         else:
             b.store(y, [y_index], b.load(x, [x_index]))
 

@@ -29,6 +29,7 @@ from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.ops.strided_copy import (
+    MOVES,
     CopyAxis,
     StridedCopy,
     lower_copies,
@@ -45,20 +46,6 @@ from firmwright.schedules.schedule_factories import helium_schedule
 # Operators that copy runs use `_copy` in their default loops. A dynamic_gather of
 # slices of some words looks up four indices at a time.
 
-MOVES = (
-    "batch_to_space_nd",
-    "concatenation",
-    "depth_to_space",
-    "mirror_pad",
-    "reshape",
-    "resize_nearest",
-    "space_to_batch_nd",
-    "space_to_depth",
-    "split",
-    "strided_slice",
-    "tile",
-    "transpose",
-)
 _TIME_MAX = 0.9
 _WORDS_MAX = 32
 _C = read_sections(__file__)

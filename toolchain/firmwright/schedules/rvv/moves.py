@@ -15,8 +15,8 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pad import pad_value
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.ops.strided_copy import CopyAxis, lower_fill
-from firmwright.schedules.helium.moves import MOVES, copy_inside, strided
+from firmwright.ops.strided_copy import MOVES, CopyAxis, lower_fill
+from firmwright.schedules.helium.moves import copy_inside, strided
 from firmwright.schedules.rvv.window_kernel import ROW_MOVES
 
 _TIME_MAX = 0.9

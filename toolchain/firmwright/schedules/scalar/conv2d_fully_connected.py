@@ -33,6 +33,7 @@ from firmwright.schedules.scalar.microkernels import (
     MLA_FAMILY,
     MicrokernelFamily,
 )
+from firmwright.schedules.schedule_factories import thumb1_schedule
 
 # A pointwise convolution multiplies directly from its input. Others first pack the
 # windows of a block of pixels as columns, with the zero point outside the input, so
@@ -89,30 +90,51 @@ def _conv_space(op: OpCall) -> Sequence[ScalarBlock]:
     return tuple(blocks)
 
 
+def _matrix_configs(op: OpCall) -> Sequence[ScalarBlock]:
+    return (ScalarBlock(),) if _supports(op) else ()
+
+
 def _matrix_space(op: OpCall) -> Sequence[ScalarBlock]:
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8)) if _supports(op) else ()
     usual = _LANES["fully_connected"], _UNROLL
     return [ScalarBlock(lanes=n, unroll=k) for n, k in pairs if (n, k) != usual]
 
 
-def _build(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
+def _build(
+    op: OpCall,
+    config: ScalarBlock,
+    b: Kernel,
+    preference: FormPreference = FormPreference.FITTED,
+) -> None:
     lanes = config.lanes or _LANES[op.op]
     unroll = config.unroll or _UNROLL
     pixels = op.output.elements // op.input(1).shape[0]
     block = min(config.pixels or 1, pixels)
-    is_float = op.input(0).dtype == FLOAT32
-    plan = _plan_float if is_float else _plan_compiled
-    multiply_windows(b, op, plan(b, op, lanes, block, unroll))
+    if op.input(0).dtype == FLOAT32:
+        gemm = _plan_float(b, op, lanes, block, unroll)
+    else:
+        gemm = _plan_compiled(b, op, lanes, block, unroll, preference)
+    multiply_windows(b, op, gemm)
+
+
+def _build_narrow(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
+    _build(op, config, b, FormPreference.NARROW)
 
 
 def _plan_compiled(
-    b: Kernel, op: OpCall, lanes: int, pixels: int, unroll: int
+    b: Kernel,
+    op: OpCall,
+    lanes: int,
+    pixels: int,
+    unroll: int,
+    preference: FormPreference,
 ) -> Gemm[tir.Buffer]:
     rows = computed_channels(b, integer_layer(op), lambda computed: 1)
     # Relative to their zero point, weights need nine bits.
     element = INT16 if weight_zero_point(op) else INT8
     tile = CompiledTile(InterleavedChannels(element, (lanes,)), pixels, unroll)
-    return plan_gemm(b, tile, rows, rows.bias, partial(rows.requantize, b))
+    make_end = partial(rows.requantize, b, preference=preference)
+    return plan_gemm(b, tile, rows, rows.bias, make_end)
 
 
 def _plan_float(
@@ -228,6 +250,22 @@ SCHEDULES = (
         space=_conv_space,
         takes_weight_zero_point=True,
     ),
+    thumb1_schedule(
+        "thumb1.conv2d.blocks",
+        "conv2d",
+        configs=_conv_configs,
+        build=_build_narrow,
+        space=_conv_space,
+        takes_weight_zero_point=True,
+    ),
+    thumb1_schedule(
+        "thumb1.fully_connected.groups",
+        "fully_connected",
+        configs=_matrix_configs,
+        build=_build_narrow,
+        space=_matrix_space,
+        takes_weight_zero_point=True,
+    ),
     *(
         Schedule(
             f"{family.name}.conv2d.blocks",
@@ -245,7 +283,7 @@ SCHEDULES = (
         "scalar.fully_connected.groups",
         "fully_connected",
         frozenset(),
-        lambda op: (ScalarBlock(),) if _supports(op) else (),
+        _matrix_configs,
         _build,
         disable_scheduling=True,
         space=_matrix_space,

@@ -119,7 +119,7 @@ def _build_loops(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(
-        f"scalar.{op}.{name}",
+        f"{family}.{op}.{name}",
         op,
         frozenset({feature}),
         lambda op: (NO_CONFIG,),
@@ -127,8 +127,9 @@ SCHEDULES = tuple(
         time_max=_TIME_MAX,
     )
     for op in sorted(op_table().keys() - WITH_KERNELS)
-    for name, feature, build in (
-        ("unrolled", "offsets", _build),
-        ("requantized", "thumb1", _build_loops),
+    for family, name, feature, build in (
+        ("scalar", "unrolled", "offsets", _build),
+        ("scalar", "requantized", "thumb1", _build_loops),
+        ("thumb1", "unrolled", "thumb1", _build),
     )
 )
