@@ -128,16 +128,24 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
     )
 
 
-def _random_row(seed: int, *, depthwise: bool) -> OpCall:
-    """A convolution of one output row, padded horizontally, as in row streaming."""
+def _random_row(seed: int, *, depthwise: bool, dilation: int = 1) -> OpCall:
+    """A convolution of one output row, padded horizontally, as in row streaming.
+
+    Dilated windows have one row.
+    """
     rng = np.random.Generator(np.random.PCG64([seed, depthwise, 1]))
     size = (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
     stride = int(rng.integers(1, 3))
     width = int(rng.integers(4, 10))
     channels = int(rng.choice([1, 3, 8, 16, 20, 33]))
     outputs = channels if depthwise else int(rng.integers(1, 10))
-    sides = same_padding(width, size[1], stride, 1) if rng.random() < 0.7 else (0, 0)
-    columns = (width + sum(sides) - size[1]) // stride + 1
+    if dilation > 1:
+        size, width = (1, size[1]), width + 4 * dilation
+    reach = (size[1] - 1) * dilation + 1
+    sides = (0, 0)
+    if rng.random() < 0.7:
+        sides = same_padding(width, size[1], stride, dilation)
+    columns = (width + sum(sides) - reach) // stride + 1
     shape = (1, *size, outputs) if depthwise else (outputs, *size, channels)
     scales = tuple(_float32(s) for s in rng.uniform(0.0005, 0.01, outputs))
     weights = TensorType(
@@ -145,7 +153,7 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
     )
     attrs = {
         "stride": (int(rng.integers(1, 3)), stride),
-        "dilation": (1, 1),
+        "dilation": (1, dilation),
         "padding": (0, 0, *sides),
         "activation": _activation(rng),
     }

@@ -178,6 +178,7 @@ def test_float_schedules_match_the_default_loops(
             calls = [
                 random_convolution(seed, depthwise=depthwise),
                 random_row(seed, depthwise=depthwise),
+                random_row(seed, depthwise=depthwise, dilation=2),
             ]
         for call in (floating(drawn_call, seed) for drawn_call in calls):
             x = drawn(call, seed)

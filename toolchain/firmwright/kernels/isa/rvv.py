@@ -13,6 +13,7 @@ Semantics: RISC-V "V" vector extension 1.0 and the C intrinsics of it.
 from typing import Annotated
 
 from firmwright.base.dtypes import (
+    FLOAT32,
     INT8,
     INT16,
     INT32,
@@ -21,7 +22,7 @@ from firmwright.base.dtypes import (
     UINT32,
     DType,
 )
-from firmwright.ir.tir.builder import maximum, minimum
+from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.kernels.isa.instruction import (
     Immediate,
     Instr,
@@ -31,7 +32,11 @@ from firmwright.kernels.isa.instruction import (
 )
 from firmwright.kernels.isa.lanes import constant, high_product
 from firmwright.kernels.isa.rvv_floats import add_floats
-from firmwright.kernels.isa.rvv_functions import add_functions, add_lookup
+from firmwright.kernels.isa.rvv_functions import (
+    add_functions,
+    add_gather,
+    add_lookup,
+)
 from firmwright.kernels.isa.rvv_groups import (
     DOWN,
     ROUNDED_TEXT,
@@ -162,9 +167,16 @@ def _limit(v: Vectors) -> None:
     v.lane_row("vnclip_wx", narrowed, INT8, INT16, Word, text=ROUNDED_TEXT)
 
 
+def _half_difference(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return a less the low byte of b."""
+    return a.cast(INT16) - b.cast(INT8).cast(INT16)
+
+
 def _multiply_accumulate(v: Vectors) -> None:
     """Add the products of bytes with a number for all lanes."""
     v.lane_row("vsext_vf2", as_half, INT16, INT8, text="{a}")
+    number = "{a}, (int8_t){b}"
+    v.lane_row("vwsub_vx", _half_difference, INT16, INT8, Int, text=number)
 
     @v.row("vwmacc_vx", INT32, "{d}, (int16_t){a}, {b}, {vl}")
     def vwmacc(
@@ -291,6 +303,8 @@ for _lanes in (8, 16, 32):
     _high_words(_group)
     _multiply_accumulate(_group)
 add_functions(Vectors(16), Vectors(32))
+for _dtype in (INT8, INT16):
+    add_gather(Vectors(32), _dtype, UINT16)
 _tensor_sums(Vectors(32))
 _means_of_halves(Vectors(32))
 _products_by_channel(Vectors(32))
@@ -315,3 +329,4 @@ Vectors(128).lane_row("vmax_vv", maximum, INT8, INT8, INT8)
 Vectors(128).lane_row("vmin_vv", minimum, INT8, INT8, INT8)
 for _lanes in (8, 16, 32):
     add_floats(Vectors(_lanes, RVV_FLOAT))
+    add_gather(Vectors(_lanes, RVV_FLOAT), FLOAT32, UINT16)

@@ -62,7 +62,7 @@ def add_functions(some: Vectors, many: Vectors) -> None:
     _add_halves(many)
     for v in (some, many):
         _add_words(v)
-    _gather(many, INT32)
+    add_gather(many, INT32)
     _add_interpolation(some)
     v = some
     v.lane_row("vwmul_vv", _product, INT32, INT16, INT16)
@@ -115,7 +115,7 @@ def _add_words(v: Vectors) -> None:
 
 def _add_interpolation(v: Vectors) -> None:
     """Add the other steps between two entries of a table of halves."""
-    _gather(v, UINT16)
+    add_gather(v, UINT16)
     v.lane_row("vzext_vf2", _as_word, UINT32, UINT16, text="{a}")
     v.lane_row("vsext_vf2", as_int, INT32, INT16, text="{a}")
     v.lane_row("vsub_vv", subtract, INT32, INT32, INT32)
@@ -125,10 +125,11 @@ def _add_interpolation(v: Vectors) -> None:
 
 def add_lookup(v: Vectors) -> None:
     """Add the gather of bytes, of which the offsets are bytes, too."""
-    _gather(v, UINT8, UINT8)
+    add_gather(v, UINT8, UINT8)
 
 
-def _gather(v: Vectors, dtype: DType, offset: DType = UINT32) -> None:
+def add_gather(v: Vectors, dtype: DType, offset: DType = UINT32) -> None:
+    """Add the gather of elements, with offsets in bytes that have another type."""
     elements = Memory(dtype, v.lanes, range(1), form=AddressForm.LANES, index="offsets")
 
     @v.row(f"vluxei{offset.bits}_v", dtype, "{address}, {offsets}, {vl}")

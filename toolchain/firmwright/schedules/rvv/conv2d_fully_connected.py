@@ -31,9 +31,11 @@ from firmwright.schedules.rvv.endings import (
     pixel_sums,
 )
 from firmwright.schedules.rvv.window_kernel import (
+    WindowForm,
+    adjacent_taps,
     emit_window_kernel,
     ending_text,
-    make_intrinsic,
+    extended,
 )
 
 _C = read_sections(__file__)
@@ -42,8 +44,8 @@ _C = read_sections(__file__)
 # input and VWMACC.
 #
 # `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums
-# of 24 registers. `rvv_dot_wide_PIXELS` loads weights of 16 bits, for layers of uint8,
-# whose weights have nine bits relative to their zero point.
+# of 24 registers. `rvv_dot_offset_PIXELS` subtracts the zero point of the weights as it
+# extends them, for layers of uint8, whose weights less that have nine bits.
 #
 # `rvv_dot_1_GROUP`, for one pixel of int8: the products of GROUP successive taps are
 # added in 16 bits, which they fit (`longest_group`), and these to 32-bit sums in two
@@ -59,13 +61,13 @@ class RvvDotKernel:
     ending: Ending
     pixels: int
     group: int = 0
-    weight: DType = INT8
+    has_weight_point: bool = False
 
     @property
     def name(self) -> str:
         size = f"{self.pixels}" + (f"_{self.group}" if self.group else "")
-        wide = "_wide" if self.weight == INT16 else ""
-        return f"rvv_dot{self.ending.name}{wide}_{size}"
+        offset = "_offset" if self.has_weight_point else ""
+        return f"rvv_dot{self.ending.name}{offset}_{size}"
 
     @property
     def lmul(self) -> int:
@@ -76,7 +78,6 @@ class RvvDotKernel:
         """Return the instructions for all channels with vectors of 128 bits."""
         lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
         tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
-        tap -= self.weight == INT16
         sums = 2 if self.group else self.pixels
         ending = 24 + self.ending.instructions * sums
         block = round(ending + rows * (6 + run * tap))
@@ -103,12 +104,8 @@ class RvvDotKernel:
         k, words = VectorBuilder("tap"), partial(riscv_row, lanes, INT32)
         place = RegisterPlace(RegisterClass.VECTOR, INT32, lanes)
         sums = [k.variable(f"sum{p}", place) for p in range(self.pixels)]
-        weight = k.pointer("weight", self.weight)
-        if self.weight == INT16:
-            tap = k.named("tap", riscv_row(lanes, INT16, "vle16_v"), weight[0])
-        else:
-            byte = k(riscv_row(lanes, INT8, "vle8_v"), weight[0])
-            tap = k.named("tap", riscv_row(lanes, INT16, "vsext_vf2"), byte)
+        byte = k(riscv_row(lanes, INT8, "vle8_v"), k.pointer("weight", INT8)[0])
+        tap = extended(k, lanes, "tap", byte, self.has_weight_point)
         for p, total in enumerate(sums):
             value = k.number(f"value[k + {p} * pixel_step]" if p else "value[k]")
             k(words("vwmacc_vx"), total, value, tap, into=total)
@@ -119,7 +116,6 @@ class RvvDotKernel:
         return fill_text(
             _C["pixels"],
             type=self.ending.input.c_type,
-            weight=self.weight.c_type,
             start="\n".join(copies or ["    (void)pixel_step;"]),
             tap=indent(tap_text, " " * 16),
             last=indent(tap_text, " " * 12),
@@ -134,7 +130,7 @@ LOOPS = (
     *(RvvDotKernel(each, n) for each in (HALVES, EXACT) for n in (1, 2, 3, 6, 12)),
     RvvDotKernel(SUMS[INT16], 1),
     *(RvvDotKernel(SUMS[INT8], n) for n in (3, 6, 12)),
-    *(RvvDotKernel(BYTES, n, weight=INT16) for n in (1, 3, 6, 12)),
+    *(RvvDotKernel(BYTES, n, has_weight_point=True) for n in (1, 3, 6, 12)),
 )
 
 
@@ -166,7 +162,7 @@ def choose_loop(ending: Ending, flat: Array, rows: int, pixels: int) -> RvvDotKe
     for loop in LOOPS:
         if loop.ending is not ending or loop.pixels > pixels:
             continue
-        if (loop.weight == INT16) != is_wide:
+        if loop.has_weight_point != is_wide:
             continue
         if loop.group in (0, limit):
             loops.append(loop)
@@ -179,22 +175,20 @@ def choose_loop(ending: Ending, flat: Array, rows: int, pixels: int) -> RvvDotKe
 
 
 def _intrinsic(loop: RvvDotKernel) -> Intrinsic:
-    return make_intrinsic(
-        loop.name,
+    form = WindowForm(
         loop.ending,
         loop.pixels,
-        loop.text(),
-        loop.instructions,
         by_channel=False,
-        weight=loop.weight,
+        has_weight_point=loop.has_weight_point,
     )
+    return form.intrinsic(loop.name, loop.text(), loop.instructions)
 
 
 INTRINSICS = tuple(map(_intrinsic, LOOPS))
 
 
 def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
-    if op.input(0).dtype != dtype or kernel_window(op).dilation[1] != 1:
+    if op.input(0).dtype != dtype or adjacent_taps(kernel_window(op), 1) is None:
         return ()
     is_byte = dtype == INT8
     return (NO_CONFIG,) if layer_ending(op, takes_zero_point=is_byte) else ()
@@ -209,20 +203,22 @@ def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
     """Compute a layer with weights `flat` [channel, tap]."""
     layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
-    rows = window.size[0]
+    taps = adjacent_taps(window, op.input(0).shape[-1])
+    assert taps is not None
+    rows, run = taps
     if window.pointwise:
         pixels = op.output.elements // len(flat)
     else:
         pixels = op.output.shape[2]
     loop = choose_loop(layer.ending, flat, rows, pixels)
-    row = (flat.shape[1] // rows, 1, 1)
+    row = (run, 1, 1)
     emit_window_kernel(b, op, window, loop.name, layer, flat, loop.pixels, row)
 
 
 def _single_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     """Return a configuration of a depthwise layer of one input channel."""
     is_single = op.input(0).dtype == INT8 and op.input(0).shape[3] == 1
-    if not is_single or depthwise_window(op).dilation[1] != 1:
+    if not is_single or adjacent_taps(depthwise_window(op), 1) is None:
         return ()
     return (NO_CONFIG,) if layer_ending(op, takes_zero_point=True) else ()
 

@@ -23,7 +23,11 @@ from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv.conv2d_fully_connected import choose_loop
 from firmwright.schedules.rvv.endings import SUMS
-from firmwright.schedules.rvv.window_kernel import WindowCall, emit_windows
+from firmwright.schedules.rvv.window_kernel import (
+    WindowCall,
+    adjacent_taps,
+    emit_windows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,9 @@ class HybridSums:
     row: QuantizedRow
 
 
-def configs_without_dilation(op: OpCall) -> Sequence[ScheduleConfig]:
+def configs_of_adjacent_taps(op: OpCall) -> Sequence[ScheduleConfig]:
     window = window_of(op, op.input(1).shape[1:3])
-    return (NO_CONFIG,) if window.dilation[1] == 1 else ()
+    return () if adjacent_taps(window, 1) is None else (NO_CONFIG,)
 
 
 def emit_hybrid(
@@ -55,7 +59,10 @@ def emit_hybrid(
     weights, (_, height, width, outputs) = weights_of(op), op.output.shape
     flat = weights.reshape(outputs, -1)
     window = window_of(op, weights.shape[1:3])
-    rows, x = window.size[0], op.input(0)
+    x = op.input(0)
+    taps = adjacent_taps(window, x.shape[3])
+    assert taps is not None
+    rows, run = taps
     pixels = height * width if window.pointwise else width
     loop = choose_loop(SUMS[INT8], flat, rows, pixels)
     table = b.constant("weights", flat.T, INT8)
@@ -79,7 +86,6 @@ def emit_hybrid(
             sums=sums,
             finish=lambda at: finish(b, block, first + at),
         )
-        run = flat.shape[1] // rows
         emit_windows(b, window, call, outputs, (run, 1, 1))
 
 
@@ -115,7 +121,7 @@ SCHEDULES = (
         "rvv.hybrid_conv2d.sums",
         "hybrid_conv2d",
         frozenset({"rvv"}),
-        configs_without_dilation,
+        configs_of_adjacent_taps,
         _build,
     ),
 )

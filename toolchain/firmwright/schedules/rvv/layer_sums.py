@@ -5,15 +5,15 @@ block of pixels become outputs one by one, as on cores without vectors.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, UINT16
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.conv2d import channel_multiplier_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.fully_connected import has_int32_multiplier
 from firmwright.ops.kernel import Kernel
@@ -22,9 +22,17 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.computed_channels import IntegerLayer, integer_layer
 from firmwright.schedules.epilogue import by_arithmetic, make_epilogue
 from firmwright.schedules.rvv.conv2d_fully_connected import choose_loop
-from firmwright.schedules.rvv.depthwise_conv2d import DepthwiseBlocks, kernel_name
+from firmwright.schedules.rvv.depthwise_conv2d import (
+    DepthwiseBlocks,
+    DepthwiseKernel,
+    has_short_offsets,
+)
 from firmwright.schedules.rvv.endings import SUMS, layer_ending
-from firmwright.schedules.rvv.window_kernel import WindowCall, emit_windows
+from firmwright.schedules.rvv.window_kernel import (
+    WindowCall,
+    adjacent_taps,
+    emit_windows,
+)
 
 _ENDING = SUMS[INT8]
 
@@ -42,29 +50,35 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return ()
     match op.op:
         case "depthwise_conv2d":
-            fits = channel_multiplier_of(op) == 1
+            fits = has_short_offsets(op)
         case "fully_connected":
             fits = has_int32_multiplier(op)
         case _:
-            fits = kernel_window(op).dilation[1] == 1
+            fits = adjacent_taps(kernel_window(op), 1) is not None
     return (NO_CONFIG,) if fits and _has_sums(op) else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     """Compute a layer whose channels read the same inputs."""
     layer, window = integer_layer(op), kernel_window(op)
-    outputs, rows = len(layer.weights), window.size[0]
+    taps = adjacent_taps(window, op.input(0).shape[-1])
+    assert taps is not None
+    rows, run = taps
+    outputs = len(layer.weights)
     pixels = b.y.elements // outputs if window.pointwise else b.y.shape[2]
     loop = choose_loop(_ENDING, layer.weights, rows, pixels)
     call = _sums_call(op, b, layer, loop.name, loop.pixels)
-    run = layer.weights.shape[1] // rows
     emit_windows(b, window, call, outputs, (run, 1, 1))
 
 
 def _build_depthwise(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     layer, blocks = integer_layer(op), DepthwiseBlocks.of(op)
-    name = kernel_name(_ENDING, blocks.pixels, INT8)
-    call = _sums_call(op, b, layer, name, blocks.pixels, blocks.repeats)
+    gathers = blocks.offsets is not None
+    loop = DepthwiseKernel(_ENDING, blocks.pixels, gathers=gathers)
+    call = _sums_call(op, b, layer, loop.name, blocks.pixels, blocks.repeats)
+    if blocks.offsets is not None:
+        offsets = b.constant("offsets", blocks.offsets, UINT16)
+        call = replace(call, tables=(*call.tables, offsets))
     outputs = len(layer.weights)
     emit_windows(b, blocks.window, call, outputs, blocks.columns, blocks.repeats)
 

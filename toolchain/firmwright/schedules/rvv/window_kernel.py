@@ -5,6 +5,7 @@ Also the copies and fills of runs that they need.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from textwrap import indent
 
 import numpy as np
@@ -37,12 +38,12 @@ from firmwright.kernels.elementwise import (
     riscv_text,
 )
 from firmwright.kernels.isa.rvv import riscv_row
-from firmwright.kernels.program import PointerOperand
+from firmwright.kernels.program import PointerOperand, VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.requantize import per_tensor_quant
+from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.row_band import RowMoves, pixel_blocks, window_rows
 from firmwright.schedules.rvv.endings import Ending, LayerEnding
@@ -52,11 +53,13 @@ _C = read_sections(__file__)
 # A micro-kernel computes all channels of some pixels. Windows are read in place, or
 # from a padded copy of the rows of one output row; the last block of pixels overlaps
 # its predecessor. Weights are [tap, channel], so that nothing depends on the length of
-# a vector.
+# a vector. The taps of a window row are adjacent; dilated ones are rows of one tap.
 
 _BITS = 1024
 """Eight registers of 128 bits."""
 STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
+WEIGHT_POINT = "weight_point"
+"""The zero point of the weights, the last setting of the micro-kernels that take it."""
 
 
 def _copy(
@@ -156,6 +159,17 @@ class WindowCall:
     finish: Callable[[ArithExpr], None] | None = None
 
 
+def adjacent_taps(window: ConvWindow, channels: int) -> tuple[int, int] | None:
+    """Return the rows of a window, and how many elements of each are adjacent.
+
+    None if the window has several rows of several dilated taps.
+    """
+    rows, columns = window.size
+    if columns == 1 or window.dilation[1] == 1:
+        return rows, columns * channels
+    return (columns, channels) if rows == 1 else None
+
+
 def emit_window_kernel(
     b: Kernel,
     op: OpCall,
@@ -166,16 +180,25 @@ def emit_window_kernel(
     pixels: int,
     columns: tuple[int, int, int],
     repeats: int = 1,
+    offsets: Array | None = None,
 ) -> None:
     """Compute a layer with weights `flat` [channel, tap], `pixels` at a time.
 
-    `columns` and `repeats` are those of `emit_windows`.
+    The weights are less their zero point. `columns` and `repeats` are those of
+    `emit_windows`, and `offsets` those of a micro-kernel that gathers its inputs.
     """
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    element = INT16 if flat.dtype == INT16.np else INT8
-    weights = b.constant("weights", np.tile(flat.T, repeats), element)
-    tables = layer.tables(b, fold_zero_point_into_bias(op, flat), repeats)
-    call = WindowCall(name, pixels, weights, tables, layer.settings, zero_point)
+    point = weight_zero_point(op)
+    weights = b.constant("weights", np.tile(flat.T + point, repeats), INT8)
+    tables: tuple[tir.Buffer, ...] = layer.tables(
+        b, fold_zero_point_into_bias(op, flat), repeats
+    )
+    settings = layer.settings
+    if point:
+        settings = (*settings, point)
+    if offsets is not None:
+        tables = (*tables, b.constant("offsets", offsets, UINT16))
+    call = WindowCall(name, pixels, weights, tables, settings, zero_point)
     emit_windows(b, window, call, len(flat), columns, repeats)
 
 
@@ -211,6 +234,8 @@ def emit_windows(
             source, start, row_step, row = enter(band)
             width = b.y.shape[2]
             first = row * width
+        if rows > window.size[0]:
+            row_step = window.dilation[1] * x.shape[-1]
         at = enter(pixel_blocks(b, width, call.pixels * repeats))
         span = pitch * repeats
         last = (call.pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance
@@ -234,31 +259,43 @@ def emit_windows(
             call.finish(at + first)
 
 
-def make_intrinsic(
-    name: str,
-    ending: Ending,
-    pixels: int,
-    text: str,
-    count: Callable[[int, int, int], int],
-    *,
-    by_channel: bool,
-    weight: DType = INT8,
-) -> Intrinsic:
-    """Return the micro-kernel of `pixels` pixels.
+@dataclass(frozen=True, slots=True)
+class WindowForm:
+    """The operands and the results of a micro-kernel of `pixels` pixels.
 
-    All channels read the same inputs, or with `by_channel` their own. `count` takes
-    rows, columns and channels.
+    All channels read the same inputs, or with `by_channel` their own, or with `gathers`
+    those at the offsets in bytes of the table `o`.
     """
 
-    def meaning(w: Array, x: Array, q: Array, *others: Array) -> Array:
+    ending: Ending
+    pixels: int
+    by_channel: bool
+    has_weight_point: bool = False
+    gathers: bool = False
+
+    @property
+    def tables(self) -> tuple[Operand, ...]:
+        shifts = pointers(UINT16, s=1) if self.ending.element else ()
+        return (*shifts, *(pointers(UINT16, o=1) if self.gathers else ()))
+
+    def meaning(self, w: Array, x: Array, q: Array, *others: Array) -> Array:
+        """Return the outputs [pixel * channel, ...]."""
+        ending, count = self.ending, len(self.tables)
         s = others[0] if ending.element else np.zeros(0, np.uint16)
-        rest = others[2:] if ending.element else others[1:]
+        rest: Sequence[Array] = others[count + 1 :]
         pixel_step, rows, columns, row_step, column_step, channels = map(int, rest[:6])
-        p, i, j, c = np.ogrid[:pixels, :rows, :columns, : channels if by_channel else 1]
+        lanes = channels if self.by_channel else 1
+        p, i, j, c = np.ogrid[: self.pixels, :rows, :columns, :lanes]
+        if self.gathers:
+            offsets = np.asarray(others[count - 1])[:channels]
+            c = offsets.reshape(channels, -1)[:, 0] // ending.input.size_bytes
         at = p * pixel_step + i * row_step + j * column_step + c
-        values = np.asarray(x, np.int64)[at.reshape(pixels, rows * columns, -1)]
+        values = np.asarray(x, np.int64)[at.reshape(self.pixels, rows * columns, -1)]
         weights = np.asarray(w, np.int64).reshape(-1, channels)
-        taps = "pkc...,kc->pc..." if by_channel else "pkz...,kc->pc..."
+        if self.has_weight_point:
+            *rest, point = rest
+            weights = weights - int(point)
+        taps = "pkc...,kc->pc..." if self.by_channel else "pkz...,kc->pc..."
         sums = np.einsum(taps, values, weights)
         by_lane = (channels, *[1] * (sums.ndim - 2))
         bias, *factors = np.reshape(q, (-1, *by_lane)).astype(np.int32)
@@ -266,30 +303,54 @@ def make_intrinsic(
         result = ending.results(sums + bias, factors, right, rest[6:])
         return np.reshape(result, (-1, *sums.shape[2:]))
 
-    first = 5 if ending.element else 4  # the operand `pixel_step`
-    return Intrinsic(
-        name,
-        operands=(
-            *pointers(weight, w=1),
-            *pointers(ending.input, x=1),
-            *pointers(INT32, q=1 + len(ending.factors)),
-            *(pointers(UINT16, s=1) if ending.element else ()),
-            *pointers(ending.output, "w", y=pixels),
-            *immediates(*STEPS, *ending.settings),
-        ),
-        meaning=meaning,
-        portable=fill_text(
+    def portable(self) -> str:
+        channel, size = " + c" if self.by_channel else "", self.ending.input.size_bytes
+        if self.gathers:
+            channel = f" + o[c] / {size}" if size > 1 else " + o[c]"
+        weight = "w[(i * columns + j) * channels + c]"
+        return fill_text(
             _C["portable"],
-            pixels=pixels,
-            c=" + c" if by_channel else "",
-            result=ending.portable,
-        ),
-        doc="Products of windows and the weights of all channels, requantized.",
-        requires="rvv",
-        text={"gnu": text},
-        calls=(ending.element.name,) if ending.element else (),
-        count=lambda args: count(*(args[first + n] for n in (1, 2, 5))),
-    )
+            pixels=self.pixels,
+            c=channel,
+            w=f"({weight} - weight_point)" if self.has_weight_point else weight,
+            result=self.ending.portable,
+        )
+
+    def intrinsic(
+        self, name: str, text: str, count: Callable[[int, int, int], int]
+    ) -> Intrinsic:
+        """Return the micro-kernel; `count` takes rows, columns and channels."""
+        ending, tables = self.ending, self.tables
+        settings = (*ending.settings, *[WEIGHT_POINT] * self.has_weight_point)
+        first = 4 + len(tables)  # the operand `pixel_step`
+        return Intrinsic(
+            name,
+            operands=(
+                *pointers(INT8, w=1),
+                *pointers(ending.input, x=1),
+                *pointers(INT32, q=1 + len(ending.factors)),
+                *tables,
+                *pointers(ending.output, "w", y=self.pixels),
+                *immediates(*STEPS, *settings),
+            ),
+            meaning=self.meaning,
+            portable=self.portable(),
+            doc="Products of windows and the weights of all channels, requantized.",
+            requires="rvv",
+            text={"gnu": text},
+            calls=(ending.element.name,) if ending.element else (),
+            count=lambda args: count(*(args[first + n] for n in (1, 2, 5))),
+        )
+
+
+def extended(
+    k: VectorBuilder, lanes: int, name: str, byte: VirtualRegister, has_point: bool
+) -> VirtualRegister:
+    """Return a variable of bytes as halves, less the zero point of weights if any."""
+    row = partial(riscv_row, lanes, INT16)
+    if has_point:
+        return k.named(name, row("vwsub_vx"), byte, k.number(WEIGHT_POINT))
+    return k.named(name, row("vsext_vf2"), byte)
 
 
 def ending_text(ending: Ending, sums: Sequence[tuple[str, str]], lmul: int) -> str:

@@ -5,17 +5,17 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv2d import weights_of
-from firmwright.ops.conv_window import kernel_window
+from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
     AccumulateStyle,
 )
-from firmwright.schedules.rvv.window_kernel import emit_windows
+from firmwright.schedules.rvv.window_kernel import adjacent_taps, emit_windows
 from firmwright.schedules.rvv_floats.window_sums import (
     WindowSums,
     cheapest,
@@ -35,18 +35,25 @@ INTRINSICS = tuple(each.intrinsic() for kernels in KERNELS.values() for each in 
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    fits = op.input(0).dtype == FLOAT32 and kernel_window(op).dilation[1] == 1
+    taps = adjacent_taps(kernel_window(op), 1)
+    fits = op.input(0).dtype == FLOAT32 and taps is not None
     return (NO_CONFIG,) if fits else ()
 
 
 def _build(
     style: AccumulateStyle, op: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
-    window = kernel_window(op)
     kernel = np.asarray(weights_of(op))
-    flat = kernel.reshape(len(kernel), -1)
-    rows = window.size[0]
-    run = flat.shape[1] // rows
+    emit_dots(style, op, b, kernel.reshape(len(kernel), -1), kernel_window(op))
+
+
+def emit_dots(
+    style: AccumulateStyle, op: OpCall, b: Kernel, flat: Array, window: ConvWindow
+) -> None:
+    """Compute a layer with weights `flat` [channel, tap], which reads all inputs."""
+    taps = adjacent_taps(window, op.input(0).shape[-1])
+    assert taps is not None
+    rows, run = taps
     if window.pointwise:
         pixels = op.output.elements // len(flat)
     else:

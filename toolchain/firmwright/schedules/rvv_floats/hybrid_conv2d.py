@@ -27,7 +27,7 @@ from firmwright.schedules.helium_floats.hybrid_conv2d import (
 from firmwright.schedules.rvv.endings import NOMINAL_LANES
 from firmwright.schedules.rvv.hybrid_conv2d import (
     HybridSums,
-    configs_without_dilation,
+    configs_of_adjacent_taps,
     emit_hybrid,
 )
 from firmwright.schedules.rvv_floats.activations import activate_lanes
@@ -189,7 +189,7 @@ SCHEDULES = (
         "rvv.hybrid_conv2d.floats",
         "hybrid_conv2d",
         frozenset({"rvv", "rvvf"}),
-        configs_without_dilation,
+        configs_of_adjacent_taps,
         _build,
     ),
 )

@@ -12,7 +12,7 @@ from textwrap import indent
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32, UINT16, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
@@ -47,22 +47,26 @@ _LANES_OF_REGISTER = 4
 class WindowSums:
     """The micro-kernel of some pixels, for all channels.
 
-    All channels read the same inputs, or with `by_channel` their own.
+    All channels read the same inputs, or with `by_channel` their own, or with `gathers`
+    those at the offsets in bytes of the table `o`.
     """
 
     style: AccumulateStyle
     pixels: int
     by_channel: bool = False
+    gathers: bool = False
 
     @property
     def name(self) -> str:
         kind = "depthwise" if self.by_channel else "dot"
-        return f"rvv_{kind}_f32_{self.style}_{self.pixels}"
+        gather = "_gather" if self.gathers else ""
+        return f"rvv_{kind}_f32{gather}_{self.style}_{self.pixels}"
 
     @property
     def groups(self) -> int:
-        """The vectors that are alive: sums, weights, inputs and a product."""
-        return self.pixels + 1 + self.by_channel + (self.style == "separate")
+        """The vectors that are alive: sums, weights, inputs, a product and offsets."""
+        others = self.by_channel + (self.style == "separate") + self.gathers
+        return self.pixels + 1 + others
 
     @property
     def lmul(self) -> int:
@@ -78,7 +82,7 @@ class WindowSums:
         product = 3 if self.style == "separate" else 2
         tap = 3 + self.pixels * (product + self.by_channel)
         ending = self.pixels * (4 + activation_instructions(code))
-        block = 10 + ending + rows * (6 + columns * tap)
+        block = 10 + self.gathers + ending + rows * (6 + columns * tap)
         return divide_up(channels, self.lanes) * block
 
     # ---- the text --------------------------------------------------------------------
@@ -92,6 +96,9 @@ class WindowSums:
             starts.append("(void)pixel_step;")
         if not self.by_channel:
             starts.append("(void)column_step;")
+        if self.gathers:
+            offsets = register_group(UINT16, self.lanes).removeprefix(UINT16.short)
+            starts.append(fill_text(_C["offsets"].strip(), m=offsets))
         kept = ", ".join(f'"+vr"({name})' for name in names)
         return fill_text(
             _C["text"],
@@ -99,7 +106,7 @@ class WindowSums:
             start=indent("\n".join(starts), " " * 4),
             tap=indent(self._tap(), " " * 12),
             sums=kept,
-            at=" + at" if self.by_channel else "",
+            at=" + at" if self.by_channel and not self.gathers else "",
             step="column_step" if self.by_channel else "1",
             finish=indent(self._ending(), " " * 4),
         )
@@ -112,9 +119,13 @@ class WindowSums:
         k, row = VectorBuilder("tap"), partial(riscv_row, self.lanes, FLOAT32)
         form = "vv" if self.by_channel else "vf"
         tap = k.named("tap", row("vle32_v"), k.pointer("weight", FLOAT32)[0])
+        index = RegisterPlace(RegisterClass.VECTOR, UINT16, self.lanes)
         for p, total in enumerate(self._sums(k)):
             place = f"value + {p} * pixel_step" if p else "value"
-            if self.by_channel:
+            if self.gathers:
+                offsets = k.variable("offsets", index)
+                x = k(row("vluxei16_v"), k.pointer(place, FLOAT32)[0], offsets)
+            elif self.by_channel:
                 x = k(row("vle32_v"), k.pointer(place, FLOAT32)[0])
             else:
                 text = f"value[{p} * pixel_step]" if p else "value[0]"
@@ -140,12 +151,15 @@ class WindowSums:
 
     def meaning(self, w: Array, x: Array, bias: Array, *rest: Array) -> Array:
         """Return the outputs [pixel * channel, ...]."""
-        numbers = map(int, rest[1:])
+        numbers = map(int, rest[1 + self.gathers :])
         pixel_step, rows, columns, row_step, column_step, channels, code = numbers
         values = np.reshape(np.asarray(x, np.float32), (len(x), -1))
         weights = np.asarray(w, np.float32)[: rows * columns * channels]
         by_tap = weights.reshape(rows * columns, channels, -1)
         lanes = np.arange(channels if self.by_channel else 1)
+        if self.gathers:
+            offsets = np.asarray(rest[0])[:channels]
+            lanes = offsets.reshape(channels, -1)[:, 0] // FLOAT32.size_bytes
         corners = np.arange(self.pixels)[:, None] * pixel_step + lanes
         sums = np.zeros((self.pixels, channels, values.shape[1]), np.float32)
         with np.errstate(all="ignore"):
@@ -158,6 +172,8 @@ class WindowSums:
 
     def portable(self) -> str:
         x = "x[from + c]" if self.by_channel else "x[from]"
+        if self.gathers:
+            x = "x[from + o[c] / 4]"
         w = "w[(i * columns + j) * channels + c]"
         term = PORTABLE_ACCUMULATE[self.style].format(x=x, w=w, total="sum")
         limit = indent(emit_scalar_activation("sum"), " " * 8)
@@ -168,6 +184,7 @@ class WindowSums:
             self.name,
             (
                 *pointers(FLOAT32, w=1, x=1, bias=1),
+                *(pointers(UINT16, o=1) if self.gathers else ()),
                 *pointers(FLOAT32, "w", y=self.pixels),
                 *immediates(*STEPS, "activation"),
             ),
@@ -176,17 +193,29 @@ class WindowSums:
             "Products of windows and the weights of all channels, with a bias.",
             requires="rvvf",
             text={"gnu": self.text()},
-            count=lambda args: self.instructions(args[5], args[6], args[9], args[10]),
+            count=self._count,
         )
+
+    def _count(self, args: Sequence[int]) -> int:
+        numbers = args[4 + self.gathers :]
+        return self.instructions(numbers[1], numbers[2], numbers[5], numbers[6])
 
 
 def window_call(
-    op: OpCall, b: Kernel, sums: WindowSums, flat: Array, repeats: int = 1
+    op: OpCall,
+    b: Kernel,
+    sums: WindowSums,
+    flat: Array,
+    repeats: int = 1,
+    offsets: Array | None = None,
 ) -> WindowCall:
-    """Return the call for weights `flat` [channel, tap]."""
+    """Return the call for weights `flat` [channel, tap], and inputs at `offsets`."""
     weights = b.constant("weights", np.tile(flat.T, repeats), FLOAT32)
-    bias = b.constant("bias", np.tile(bias_of(op, "float32"), repeats), FLOAT32)
-    return WindowCall(sums.name, sums.pixels, weights, (bias,), (activation_code(op),))
+    tables = [b.constant("bias", np.tile(bias_of(op, "float32"), repeats), FLOAT32)]
+    if offsets is not None:
+        tables.append(b.constant("offsets", offsets, UINT16))
+    settings = (activation_code(op),)
+    return WindowCall(sums.name, sums.pixels, weights, tuple(tables), settings)
 
 
 def cheapest(
