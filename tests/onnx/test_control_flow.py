@@ -247,14 +247,7 @@ def test_rows_whose_axis_would_move_are_scanned_one_by_one(
     compare(distances_net(nodes, shape), [{"x": floats(1)[:1]}])
 
 
-@pytest.mark.parametrize(
-    "node",
-    [
-        ("Identity", [], "distance", {}),
-        ("ReduceSum", ["row", "axis"], "distance", {"keepdims": 1}),
-    ],
-    ids=["no operand", "no axis"],
-)
-def test_a_scan_with_a_malformed_body_is_unsupported(node: tuple[Any, ...]) -> None:
+def test_a_scan_with_a_malformed_body_is_unsupported() -> None:
+    node = ("ReduceSum", ["row", "axis"], "distance", {"keepdims": 1})
     with pytest.raises(UnsupportedError, match="its body is not supported"):
         imported(distances_net([node], (3,)))

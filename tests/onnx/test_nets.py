@@ -166,7 +166,7 @@ def open_net() -> bytes:
 
 
 def test_hints_list_operators_only_if_one_is_missing() -> None:
-    missing, other = Net(), Net()
+    missing, other = Net(), Net(opset=18)
     model = missing.model(missing.node("Wobble", missing.input("x", (1, 3))))
     with pytest.raises(UnsupportedError) as caught:
         imported(model)

@@ -11,6 +11,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
+from firmwright.frontends.onnx.node_schemas import SHAPE_ELEMENTS_MAX
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode, onnx_package
 from firmwright.frontends.onnx.qdq import QdqOperands
 
@@ -36,8 +37,6 @@ _NEVER_FOLDED: Final = (
     "SequenceMap",
     *_RANDOM,
 )
-_SHAPE_ELEMENTS_MAX: Final = 4096
-"""Shape inference reads input values (shapes, sizes, counts) up to this size."""
 
 
 @dataclass(slots=True)
@@ -100,7 +99,7 @@ def _result_elements(
     onnx = onnx_package()
     known, others = [], []
     for name, x in inputs.items():
-        if x.size <= _SHAPE_ELEMENTS_MAX:
+        if x.size <= SHAPE_ELEMENTS_MAX:
             known.append(onnx.numpy_helper.from_array(x, name))
         else:
             kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)

@@ -8,9 +8,10 @@ from firmwright.base import resource_limits
 from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.graph_facts import GraphFacts
-from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
+from firmwright.frontends.onnx.node_context import OnnxValue
+from firmwright.frontends.onnx.node_schemas import find_schema
 from firmwright.frontends.onnx.older_operators import OPSET_MIN, rewritten_nodes
-from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
+from firmwright.frontends.onnx.protobuf import Message
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ def has_function_definition(
 ) -> bool:
     if _local_function(node, local) is not None:
         return True
-    schema = _schema(node, opset)
+    schema = find_schema(node, opset)
     if schema is None:
         return False
     return bool(schema.has_function) or _function_opsets(schema, opset) != []
@@ -60,7 +61,7 @@ def function_definition(
     own_definition = _local_function(node, local)
     if own_definition is not None:
         return own_definition
-    schema = _schema(node, opset)
+    schema = find_schema(node, opset)
     if schema is None:
         raise InternalError(f"{node.op_type} has no definition")
     if schema.has_function:
@@ -75,50 +76,12 @@ def function_definition(
     return function
 
 
-def check_element_types(
-    node: Message, opset: int, inputs: Sequence[OnnxValue | None]
-) -> None:
-    """Refuse element types that ONNX does not define for a standard operator."""
-    if node.domain not in ("", "ai.onnx") or isinstance(node, SyntheticNode):
-        return
-    schema = _schema(node, max(opset, OPSET_MIN))
-    formals = list(schema.inputs) if schema is not None else []
-    if schema is None or not formals:
-        return
-    limits = schema.type_constraints
-    allowed = {item.type_param_str: item.allowed_type_strs for item in limits}
-    types: dict[str, str] = {}
-    for place, item in enumerate(inputs):
-        formal = formals[min(place, len(formals) - 1)]
-        if item is None or not formal.is_homogeneous:
-            continue
-        if isinstance(item, ConstantValue):
-            own = item.array.dtype.name
-        else:
-            own = item.type.dtype.name
-        first = types.setdefault(formal.type_str, own)
-        if own != first:
-            raise NotSupportedError(f"{first} with {own}, which ONNX does not define")
-        text = f"tensor({protobuf.type_name(own)})"
-        if text not in allowed.get(formal.type_str, [text]):
-            raise NotSupportedError(f"{own}, for which ONNX does not define it")
-
-
 def _local_function(node: Message, local: Sequence[Message]) -> Message | None:
     key = (node.op_type, node.domain)
     for item in local:
         if (item.name, item.domain) == key:
             return item
     return None
-
-
-def _schema(node: Message, opset: int) -> Message | None:
-    onnx = protobuf.onnx_package()
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    try:
-        return onnx.defs.get_schema(node.op_type, opset if domain == "" else 1, domain)
-    except (onnx.defs.SchemaError, TypeError):  # TypeError: the name is not text
-        return None
 
 
 def _function_opsets(schema: Message, opset: int) -> list[int]:

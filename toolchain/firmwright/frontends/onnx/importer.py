@@ -28,6 +28,11 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
     Results,
 )
+from firmwright.frontends.onnx.node_schemas import (
+    check_element_types,
+    find_shape_error,
+    own_domain,
+)
 from firmwright.frontends.onnx.open_sizes import (
     InputSizes,
     known_sizes,
@@ -232,7 +237,12 @@ class _OnnxImporter:
         self.emitter.span = Span(self.model.file, 0, self.index, item.name)
         self.emitter.stem = item.name
         tensor = qdq.materialize_value(self.emitter, definition)
-        if tensor.type.dtype == UINT64:
+        try:
+            dtype = tensor.type.dtype
+        except NotSupportedError as error:
+            self._refuse("TYPE", f"output {item.name}", str(error))
+            return None
+        if dtype == UINT64:
             self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
         computed: set[str] = set()
@@ -301,13 +311,35 @@ class _OnnxImporter:
         if fused is not None:
             return fused
         operands = tuple(self.values.materialize_all(inputs))
-        function_inlining.check_element_types(node, opset, operands)
-        results = importer(replace(context, inputs=operands))
+        check_element_types(node, opset, operands)
+        results = self._import_with(importer, replace(context, inputs=operands))
         found = results if isinstance(results, tuple | list) else (results,)
         return found or self._inline_definition(node, opset, inputs)
 
+    @staticmethod
+    def _import_with(importer: Importer, c: NodeContext) -> Results | OnnxValue:
+        """Return the results of an importer, which may rely on ONNX's shape rules.
+
+        Raise NotSupportedError if it cannot compute them because the node breaks one.
+        """
+        try:
+            return importer(c)
+        except (
+            ArithmeticError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            broken_rule = find_shape_error(c.node, c.opset, c.inputs)
+            if not broken_rule:
+                raise
+            raise NotSupportedError(
+                f"inputs or attributes that ONNX does not define: {broken_rule}"
+            ) from error
+
     def _find_importer(self, node: Message) -> Importer | None:
-        domain = _own_domain(node)
+        domain = own_domain(node)
         key = f"{domain}:{node.op_type}" if domain else node.op_type
         importer = onnx_importers().get(key)
         if importer is None and self.is_claimed(domain, node.op_type):
@@ -324,7 +356,7 @@ class _OnnxImporter:
             if kind is not None:
                 declared.append(kind)
         data = json.dumps(c.attrs, sort_keys=True, default=str).encode().hex()
-        domain = _own_domain(c.node)
+        domain = own_domain(c.node)
         attrs = CustomAttrs(domain=domain, name=c.node.op_type, data=data)
         results = self.emitter.multi_call(
             "custom", *c.inputs, declared=tuple(declared), attrs=attrs
@@ -406,8 +438,3 @@ class _OnnxImporter:
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
         return [values.materialize(item) for item in results if item is not None]
-
-
-def _own_domain(node: Message) -> str:
-    """Return the node's domain, "" for the standard one under either of its names."""
-    return "" if node.domain == "ai.onnx" else str(node.domain)

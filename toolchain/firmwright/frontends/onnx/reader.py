@@ -11,6 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import ModelError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
+from firmwright.frontends.onnx.node_schemas import check_signatures
 from firmwright.frontends.onnx.older_operators import OPSET_MIN
 from firmwright.frontends.onnx.open_sizes import (
     Dimension,
@@ -91,6 +92,7 @@ def is_onnx(data: bytes, file: str) -> bool:
 
 
 def parse_model(data: bytes, file: str) -> Message:
+    """Return the ModelProto of a file, or raise ModelError if it is malformed."""
     model = onnx_package().ModelProto()
     try:
         model.ParseFromString(data)
@@ -98,6 +100,7 @@ def parse_model(data: bytes, file: str) -> Message:
         raise ModelError.broken("it is not an ONNX file.", file) from error
     if not model.graph.node and not model.graph.output:
         raise ModelError.broken("it has no graph.", file)
+    check_signatures(model, file)
     return model
 
 

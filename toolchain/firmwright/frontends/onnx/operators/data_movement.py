@@ -11,6 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, find_dtype
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.rounding import divide_up
+from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import (
     ConstantValue,
     Importer,
@@ -70,6 +71,8 @@ def _squeeze(c: NodeContext) -> OnnxValue:
 def _unsqueeze(c: NodeContext) -> OnnxValue:
     rank = c.rank + len(c.ints(1, "axes"))
     axes, remaining = _axes(c, 1, rank) or (), iter(c.shape(0))
+    if len(set(axes)) != len(axes):
+        raise NotSupportedError(f"axes {list(axes)}, one of them twice")
     shape = [1 if axis in axes else next(remaining) for axis in range(rank)]
     return c.emit.reshape(c.input(0), shape)
 
@@ -210,9 +213,9 @@ def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
     """Reverse the first lengths[i] time steps of sample i by a static gather."""
     lengths = c.array(1, "lengths").reshape(-1)
-    time = int(c.attr("time_axis", 0))
-    batch = int(c.attr("batch_axis", 1))
     shape = c.shape(0)
+    time = normalize_axis(c.attr("time_axis", 0), len(shape))
+    batch = normalize_axis(c.attr("batch_axis", 1), len(shape))
     places = np.arange(math.prod(shape)).reshape(shape)
     moved = np.moveaxis(places, (batch, time), (0, 1)).copy()
     for sample, length in enumerate(lengths):

@@ -117,6 +117,8 @@ def _covers_padding_only(
 
 def _norm_formulas(c: NodeContext) -> tuple[str, str]:
     p = int(c.attr("p", 2))
+    if p < 1:
+        raise NotSupportedError(f"a norm with p of {p}")
     powers = {1: ("abs(a)", "a"), 2: ("a * a", "sqrt(a)")}
     return powers.get(p, (f"pow(abs(a), {float(p)!r})", f"pow(a, {1 / p!r})"))
 
@@ -248,6 +250,8 @@ def _local_response(c: NodeContext) -> OnnxValue:
     x = c.input(0)
     size = int(c.attr("size"))
     shape = c.shape(0)
+    if size < 1 or c.rank < 2:
+        raise NotSupportedError(f"{size} channels of {c.rank} dimensions")
     before = (size - 1) // 2
     extents = (shape[1], math.prod(shape[2:]))
     square = c.emit.expression("a * a", c.emit.reshape(x, (shape[0], 1, *extents)))

@@ -7,6 +7,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx import node_context
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators import conv
@@ -26,7 +27,7 @@ def _broadcast_operand(
     own = operand.shape
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
-    axis = int(c.attr("axis", 1)) % len(shape)
+    axis = normalize_axis(c.attr("axis", 1), len(shape))
     block = int(c.attr("block_size", 0))
     if block:
         return c.emit.gather(operand, axis, np.arange(shape[axis]) // block)

@@ -99,6 +99,9 @@ def _formulas(
 def _directions(
     c: NodeContext, gates: int, defaults: Sequence[str]
 ) -> Iterator[_Direction]:
+    if not len(c.shape(1)) == len(c.shape(2)) == 3:
+        weights = f"{list(c.shape(1))} and {list(c.shape(2))}"
+        raise NotSupportedError(f"weights {weights}, without three dimensions each")
     count, rows, hidden = c.shape(2)
     direction = c.attr("direction", "forward")
     expected = 2 if direction == "bidirectional" else 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32
 from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -241,7 +242,7 @@ def import_rms_normalization(c: NodeContext) -> OnnxValue:
 def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x = c.input(0)
-    axes = [axis % c.rank for axis in c.attr("axes", (0, 2, 3))]
+    axes = [normalize_axis(axis, c.rank) for axis in c.attr("axes", (0, 2, 3))]
     middle = _emit_mean(c, x, axes)
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"(a - b) / sqrt(c / {float(_count(x, axes))})"
