@@ -161,6 +161,9 @@ FORESTS = {
         8, 3, False, trees=9, classlabels_int64s=[0, 1, 2], one_output=True
     ),
     "single_tree": lambda: random_forest(9, 3, False, trees=1),
+    "single_tree_of_classes": lambda: random_forest(
+        13, 3, True, trees=1, classlabels_int64s=[5, 0, 2]
+    ),
     "one_score_of_two_classes": lambda: random_forest(
         7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
     ),
@@ -170,8 +173,14 @@ FORESTS = {
         12, 2, True, trees=140, positive=True, branches=20
     ),
 }
-ON_GRIDS = ("on_a_grid", "average", "one_score_of_two_classes")
+ON_GRIDS = (
+    "on_a_grid",
+    "average",
+    "one_score_of_two_classes",
+    "single_tree_of_classes",
+)
 MANY = ("many_trees", "many_outputs", "full_trees")
+CLASSES = ("classes", "boosting", "single_tree_of_classes")
 every_forest = pytest.mark.parametrize("name", FORESTS)
 
 
@@ -201,9 +210,10 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
     described = tree_call(imported(FORESTS[name]()))
     x = rows_of(1)
     constants = [described.constant(k) for k in range(1, 7)]
-    (expected,) = op_table()["tree_ensemble"].reference(
+    expected = op_table()["tree_ensemble"].reference(
         described, [x, *(c.array() for c in constants if c is not None)]
     )
+    assert len(expected) == (2 if name in CLASSES else 1)
     builds = [op_table()["tree_ensemble"].lower]
     for rule in SCHEDULES:
         if rule.configs(described):
@@ -214,10 +224,12 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
         kernel = Kernel("k", described)
         build(described, kernel)
         function = kernel.build()
-        y = np.zeros_like(expected)
+        outputs = [np.zeros_like(array) for array in expected]
+        names = [buffer.name for buffer in kernel.outputs]
         interpreter = Interpreter({"k": function}, INTRINSICS, kernel.constants)
-        interpreter.run("k", {"x": x, "y": y})
-        assert np.array_equal(y, expected)
+        interpreter.run("k", {"x": x, **dict(zip(names, outputs, strict=True))})
+        for y, array in zip(outputs, expected, strict=True):
+            assert np.array_equal(y, array)
 
 
 @pytest.mark.host_c
@@ -227,6 +239,8 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
         ("boosting", "speed"),
         ("on_a_grid", "size"),
         ("single_tree", "speed"),
+        ("single_tree_of_classes", "speed"),
+        ("single_tree_of_classes", "size"),
         ("many_trees", "speed"),
         ("many_trees", "size"),
         ("many_outputs", "size"),
@@ -238,7 +252,8 @@ def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
     compiled = compile_for(module, "host", optimize=goal)
     with open_session(compiled, in_process=True) as session:
         (got,) = session.run_all([{"x": x}])
-    assert np.array_equal(got["y"], results(module, {"x": x})["y"])
+    for key, expected in results(module, {"x": x}).items():
+        assert np.array_equal(got[key], expected)
 
 
 def test_sums_over_the_outputs_of_leaves_fit_in_32_bits() -> None:

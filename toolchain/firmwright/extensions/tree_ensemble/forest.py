@@ -88,7 +88,8 @@ class EnsembleSums:
 
     If the outputs of every leaf have the same sum, there is no sum for the last output,
     which is `total` less the others. The leaves of a single tree are the results
-    themselves, as the bits of floats: its sums start at 0 and `holds_floats` is set.
+    themselves, as the bits of floats, and the number of the greatest if that is an
+    output of the call: its sums start at 0 and `holds_floats` is set.
     """
 
     groups: tuple[TreeGroup, ...]
@@ -105,7 +106,7 @@ def plan_sums(call: OpCall) -> EnsembleSums:
     forest, attrs = forest_from_call(call), call.attributes(TreeEnsembleAttrs)
     (trees,) = np.nonzero(forest.sizes)
     if len(trees) == 1:
-        return _plan_single_tree(forest, attrs, int(trees[0]))
+        return _plan_single_tree(forest, attrs, int(trees[0]), len(call.outputs) > 1)
     return _plan_integer_sums(forest, attrs.bases)
 
 
@@ -116,14 +117,18 @@ def scale_sums(sums: Array, exponent: int) -> Array:
 
 
 def _plan_single_tree(
-    forest: Forest, attrs: TreeEnsembleAttrs, tree: int
+    forest: Forest, attrs: TreeEnsembleAttrs, tree: int, has_best: bool
 ) -> EnsembleSums:
     starts = np.array(attrs.bases, np.int64)
     for lone in range(len(forest.sizes)):
         if lone != tree:
             starts += forest.leaves[_first_leaves(forest)[lone]]
     sums = forest.leaves.astype(np.int64) + starts
-    bits = scale_sums(sums, attrs.exponent).view(np.int32)
+    scores = scale_sums(sums, attrs.exponent)
+    bits = scores.view(np.int32)
+    if has_best:
+        best = np.argmax(scores, axis=1).astype(np.int32)
+        bits = np.concatenate([bits, best[:, None]], axis=1)
     outputs = tuple(range(bits.shape[1]))
     group = _group(forest, bits, outputs, [tree])
     return EnsembleSums((group,), (0,) * len(outputs), None, holds_floats=True)

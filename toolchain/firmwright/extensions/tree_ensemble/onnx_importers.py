@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.forest import quantize_leaves
@@ -24,9 +24,11 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     float_rows,
+    gather_labels,
     labels_and_scores,
     ml_importers,
 )
+from firmwright.ir.graph import TensorType
 
 _MODE_NAMES = (
     "BRANCH_LEQ",
@@ -38,6 +40,7 @@ _MODE_NAMES = (
     "BRANCH_MEMBER",
 )
 _SWAPPED = {"BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
+_SCORES = (TensorType((), FLOAT32),)
 Key: TypeAlias = tuple[int, int]
 
 
@@ -166,8 +169,12 @@ def _weights(
 
 
 def _emit_tree_ensemble(
-    c: NodeContext, flattened: _FlattenedTrees, values: Array, bases: Sequence[float]
-) -> OnnxValue:
+    c: NodeContext,
+    flattened: _FlattenedTrees,
+    values: Array,
+    bases: Sequence[float],
+    declared: Sequence[TensorType] = _SCORES,
+) -> tuple[OnnxValue, ...]:
     if not flattened.left_counts:
         raise NotSupportedError("trees without branches")
     outputs = values.shape[1]
@@ -185,7 +192,9 @@ def _emit_tree_ensemble(
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
     whole_bases = tuple(int(base) for base in whole)
     attrs = TreeEnsembleAttrs(exponent=exponent, bases=whole_bases)
-    return c.emit.call("tree_ensemble", x, *tables, attrs=attrs)
+    return c.emit.multi_call(
+        "tree_ensemble", x, *tables, declared=declared, attrs=attrs
+    )
 
 
 def _bases(c: NodeContext) -> tuple[float, ...]:
@@ -198,7 +207,8 @@ def _regressor(c: NodeContext) -> OnnxValue:
     outputs = int(c.attr("n_targets", 1))
     values, _ = _weights(c, places, "target", outputs)
     _sum_or_average(c.attr("aggregate_function", "SUM"), values, flattened)
-    return apply_post_transform(c, _emit_tree_ensemble(c, flattened, values, _bases(c)))
+    (scores,) = _emit_tree_ensemble(c, flattened, values, _bases(c))
+    return apply_post_transform(c, scores)
 
 
 def _sum_or_average(aggregate: str, values: Array, flattened: _FlattenedTrees) -> None:
@@ -213,10 +223,11 @@ def _classifier(c: NodeContext) -> Results:
     classes = len(c.attr("classlabels_int64s") or c.attr("classlabels_strings") or ())
     values, targets = _weights(c, places, "class", max(classes, 2))
     if classes != 2 or len(targets) > 1:
-        scores = _emit_tree_ensemble(c, flattened, values, _bases(c))
-        return labels_and_scores(c, scores)
+        declared = *_SCORES, TensorType((), INT64)
+        scores, best = _emit_tree_ensemble(c, flattened, values, _bases(c), declared)
+        return gather_labels(c, best), apply_post_transform(c, scores)
     bases = _bases(c)
-    score = _emit_tree_ensemble(c, flattened, values[:, list(targets)], bases[-1:])
+    (score,) = _emit_tree_ensemble(c, flattened, values[:, list(targets)], bases[-1:])
     return labels_and_scores(c, score, is_positive=bool(np.all(values >= 0)))
 
 
@@ -263,7 +274,8 @@ def _ensemble(c: NodeContext) -> OnnxValue:
         values[place, targets[number]] = weights[number]
     functions = ("AVERAGE", "SUM", "MIN", "MAX")
     _sum_or_average(functions[int(c.attr("aggregate_function", 1))], values, flattened)
-    return apply_post_transform(c, _emit_tree_ensemble(c, flattened, values, ()))
+    (scores,) = _emit_tree_ensemble(c, flattened, values, ())
+    return apply_post_transform(c, scores)
 
 
 IMPORTERS: Mapping[str, Importer] = ml_importers(

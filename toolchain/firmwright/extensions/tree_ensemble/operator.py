@@ -5,7 +5,8 @@ feature, the threshold, the number of branches on the left, and whether a missin
 goes left; the number of branches of each tree; the leaves (int32, [leaves, outputs]),
 from left to right. A branch goes left if x <= threshold: to branch i + 1, otherwise
 past the left branches. Leaves and `bases` are rounded to multiples of 2^-`exponent`,
-with less error than float32 sums (decision 0034).
+with less error than float32 sums (decision 0034). A second output, int64 of [rows], is
+the number of the greatest value of a row, the first of equal ones.
 
 Kernels compare integers (keys.py). A feature with missing values on both sides becomes
 two columns. Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor,
@@ -17,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.forest import (
@@ -63,7 +64,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
             raise NotSupportedError("a branch on a feature outside of the input")
     if np.any(np.isnan(forest.thresholds)):
         raise NotSupportedError("a NaN threshold")
-    return (TensorType((x.shape[0], forest.leaves.shape[1]), FLOAT32),)
+    rows = x.shape[0]
+    types = (
+        TensorType((rows, forest.leaves.shape[1]), FLOAT32),
+        TensorType((rows,), INT64),
+    )
+    return types[: len(call.outputs)]
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -74,7 +80,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         leaves = forest.leaves[_leaf_of_each_tree(forest, row)]
         totals.append(leaves.sum(axis=0, dtype=np.int64))
     sums = np.array(totals) + np.array(attrs.bases, np.int64)
-    return (scale_sums(sums, attrs.exponent),)
+    scores = scale_sums(sums, attrs.exponent)
+    return (scores, np.argmax(scores, axis=1))[: len(call.outputs)]
 
 
 def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
@@ -129,22 +136,36 @@ def store_sums(
     call: OpCall, b: Kernel, plan: EnsembleSums, sums: tir.Buffer, row: ArithExpr
 ) -> None:
     """Store the outputs of a row; the last may be a constant total less the others."""
+    outputs = b.y.shape[1]
     if plan.holds_floats:
         shape = b.y.shape
         bits = b.view("bits", b.y, 0, shape, dtype=INT32, access="w", alignment=4)
-        for k in range(len(plan.starts)):
+        for k in range(outputs):
             b.store(bits, [row, k], b.load(sums, [k]))
+        if len(b.outputs) > 1:
+            b.store(b.outputs[1], [row], b.load(sums, [outputs]).cast(INT64))
         return
     unit = 2.0 ** -call.attributes(TreeEnsembleAttrs).exponent
-    outputs = len(plan.starts)
-    for k in range(outputs):
-        b.store(b.y, [row, k], b.load(sums, [k]).cast(FLOAT32) * unit)
+    whole = [b.load(sums, [k]) for k in range(len(plan.starts))]
     if plan.total is not None:
-        remainder = b.load(sums, [0])
-        for k in range(1, outputs):
-            remainder = remainder + b.load(sums, [k])
-        last = plan.total - remainder
-        b.store(b.y, [row, outputs], last.cast(FLOAT32) * unit)
+        whole.append(plan.total - sum(whole[1:], whole[0]))
+    scores = [b.let("score", item.cast(FLOAT32) * unit) for item in whole]
+    for k, score in enumerate(scores):
+        b.store(b.y, [row, k], score)
+    if len(b.outputs) > 1:
+        b.store(b.outputs[1], [row], _find_best(b, scores).cast(INT64))
+
+
+def _find_best(b: Kernel, scores: Sequence[ArithExpr]) -> ArithExpr:
+    """Return the number of the greatest score, the first of equal ones."""
+    best, place = b.register("best", FLOAT32), b.register("place", INT32)
+    best.set(scores[0])
+    place.set(0)
+    for k, score in enumerate(scores[1:], 1):
+        with b.if_(score > best.value):
+            best.set(score)
+            place.set(k)
+    return place.value
 
 
 OPDEF = OpDef(

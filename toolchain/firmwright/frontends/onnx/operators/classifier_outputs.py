@@ -81,7 +81,8 @@ def class_labels(c: NodeContext) -> tuple[int, ...]:
     return tuple(numbers or range(len(c.attr("classlabels_strings") or ())))
 
 
-def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
+def gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
+    """Return the labels of class numbers."""
     labels = class_labels(c)
     if labels == tuple(range(len(labels))):
         return places
@@ -101,12 +102,12 @@ def labels_and_scores(
     if count > 1:
         first_best = ArgMinMaxAttrs(axis=1, least=False, last=False)
         places = c.emit.call("arg_min_max", scores, attrs=first_best, result=INT64)
-        return _gather_labels(c, places), apply_post_transform(c, scores)
+        return gather_labels(c, places), apply_post_transform(c, scores)
     second = c.emit.reshape(scores, (rows,))
     limit = 0.5 if is_positive else 0.0
     place = c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second)
     places = c.emit.cast(place, INT64)
-    return _gather_labels(c, places), _binary_scores(c, scores, is_positive)
+    return gather_labels(c, places), _binary_scores(c, scores, is_positive)
 
 
 def _binary_scores(c: NodeContext, score: OnnxValue, is_positive: bool) -> OnnxValue:
