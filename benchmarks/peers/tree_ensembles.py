@@ -239,7 +239,7 @@ class Images:
         return done.returncode == 0
 
     def firmwright(self, ensemble: Ensemble, board: str, goal: str) -> Figures:
-        is_classifier = hasattr(ensemble.estimator, "predict_proba")
+        is_classifier = hasattr(ensemble.estimator, "classes_")
         result = "(int32_t)label[0]" if is_classifier else "variable[0]"
         buffers = CLASS_BUFFERS if is_classifier else VALUE_BUFFERS
         program = Program(
@@ -249,18 +249,24 @@ class Images:
             _kind(ensemble),
         )
         project = self._project(ensemble, board, goal)
-        return self._measure(ensemble, board, program, project)
+        return self.measure(ensemble, board, program, project)
 
     def emlearn(self, ensemble: Ensemble, board: str, form: str) -> Figures:
         path = self.folder / f"{PEER_FORMS[form]}.h"
-        model = self._with_headers(path.read_text())
+        model = self.with_headers(path.read_text())
         run = f"results[i] = peer_predict(samples[i], {FEATURES});"
         program = Program(model, run, "int16_t", _kind(ensemble))
-        return self._measure(ensemble, board, program, self._frame(ensemble, board))
+        return self.measure(ensemble, board, program)
 
-    def _measure(
-        self, ensemble: Ensemble, board: str, program: Program, project: Path
+    def measure(
+        self,
+        ensemble: Ensemble,
+        board: str,
+        program: Program,
+        project: Path | None = None,
     ) -> Figures:
+        """Build and run the program, in the project of a model if it has one."""
+        project = project or self._frame(ensemble, board)
         key = (board, program.type)
         if key not in self.empty:
             empty = empty_program(program.type)
@@ -290,7 +296,7 @@ class Images:
         _firmwright(*compiled, *chosen)
         return project
 
-    def _with_headers(self, text: str) -> str:
+    def with_headers(self, text: str) -> str:
         """Return the C with emlearn's headers in the place of their includes."""
         seen: set[str] = set()
 
@@ -307,7 +313,7 @@ class Images:
 
     def _build(self, ensemble: Ensemble, program: Program, project: Path) -> Path:
         rows = ", ".join(
-            "{" + ", ".join(str(int(value)) for value in row) + "}"
+            "{" + ", ".join(f"{value:.9g}" for value in row) + "}"
             for row in ensemble.samples
         )
         text = MAIN
@@ -344,7 +350,7 @@ class Images:
 
 
 def _kind(ensemble: Ensemble) -> str:
-    return "int32_t" if hasattr(ensemble.estimator, "predict_proba") else "float"
+    return "int32_t" if hasattr(ensemble.estimator, "classes_") else "float"
 
 
 class BuildFailedError(Exception):
