@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT16, UINT32, UINT64, Array
-from firmwright.extensions.tflm_signal import bank_schedules, fft_schedules
+from firmwright.base.dtypes import INT16, INT32, UINT32, UINT64, Array
+from firmwright.extensions.tflm_signal import (
+    bank_schedules,
+    fft_schedules,
+    scale_schedules,
+)
 from firmwright.extensions.tflm_signal.attributes import FftAttrs, FilterBankAttrs
 from firmwright.extensions.tflm_signal.bank_schedules import find_run
 from firmwright.ir.core import Constant
 from firmwright.ir.graph import OpCall, TensorType
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
@@ -131,3 +136,23 @@ def test_banks_with_negative_weights_or_repeated_bins_have_default_loops() -> No
         changed[index] = Constant.from_array("changed", table, INT16)
         other = OpCall(call.op, call.inputs, call.outputs, call.attrs, tuple(changed))
         assert find_run(other) is None
+
+
+@pytest.mark.parametrize("count", [2, 9, 33, 480])
+@pytest.mark.parametrize(
+    "schedule", scale_schedules.SCHEDULES, ids=lambda item: item.name
+)
+def test_automatic_scales_match_the_reference(
+    schedule: Schedule[Any], count: int
+) -> None:
+    rng = np.random.default_rng(count)
+    kind = TensorType((count,), INT16)
+    outputs = (kind, TensorType((), INT32))
+    call = OpCall("fft_auto_scale", (kind,), outputs, NO_ATTRS, (None,))
+    for size in (0, 1, 2, 63, 64, 4095, 16384, 32767):
+        x = rng.integers(-size, size + 1, count).astype(np.int16)
+        judge(call, schedule, [x])
+        x[rng.integers(count)] = -size
+        judge(call, schedule, [x])
+        x[rng.integers(count, size=2)] = INT16.min
+        judge(call, schedule, [x])

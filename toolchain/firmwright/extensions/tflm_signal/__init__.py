@@ -21,7 +21,9 @@ EXTENSION = Extension(
         f"{_ATTRIBUTES}.CircularBufferAttrs": "circular_buffer",
     },
     operators=tuple(f"{__name__}.{name}" for name in _OPERATOR_MODULES),
-    schedules=(f"{__name__}.bank_schedules", f"{__name__}.fft_schedules"),
+    schedules=tuple(
+        f"{__name__}.{name}_schedules" for name in ("bank", "fft", "scale")
+    ),
     conformance_cases=(f"{__name__}.conformance_cases",),
     tflite_importers=(f"{__name__}.importers",),
     tflite_rewrites=(f"{__name__}.early_exits",),

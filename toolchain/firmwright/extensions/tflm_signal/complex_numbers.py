@@ -29,7 +29,7 @@ from firmwright.kernels.isa.dsp_lanes import (
     shsub16,
     ssax,
 )
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 
 BITS = 15
 """Fraction bits of numbers and factors."""
@@ -66,7 +66,15 @@ class ComplexNumbers(ABC):
     ) -> tir.Buffer:
         """Declare a view of int16 numbers (real, imaginary) as [*shape, part]."""
         whole = (*shape, 4 // self.stored.size_bytes)
-        return self.b.view(name, source, 0, whole, dtype=self.stored, access=access)
+        return self.b.view(
+            name,
+            source,
+            0,
+            whole,
+            dtype=self.stored,
+            access=access,
+            alignment=KERNEL_ALIGNMENT,
+        )
 
     def bind(self, name: str, registers: Sequence[ArithExpr]) -> Number:
         held = self.held

@@ -21,7 +21,13 @@ from firmwright.extensions.tflm_signal.attributes import (
     WindowFunctionAttrs,
 )
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 
@@ -63,13 +69,19 @@ def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, INT16), TensorType(scale.shape, INT32))
 
 
-def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def wrapping_peak(samples: Sequence[int]) -> int:
+    """Return the greatest magnitude as TFLM computes it, in 16 bits that wrap."""
     peak = 0
-    for value in arrays[0].reshape(-1).tolist():
+    for value in samples:
         if value > peak:
             peak = value
         elif -value > peak:
             peak = -value if value > INT16.min else INT16.min
+    return peak
+
+
+def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    peak = wrapping_peak(arrays[0].reshape(-1).tolist())
     bits = 15 - peak.bit_length() if peak > 0 else 0
     scaled = arrays[0].astype(np.int32) << bits
     return scaled.astype(np.int16), np.full(call.outputs[1].shape, bits, np.int32)
@@ -78,7 +90,6 @@ def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 def _scale_lower(call: OpCall, b: Kernel) -> None:
     count = call.input(0).elements
     x, y = b.views("samples out", (count,), b.input(0), b.y)
-    bits = b.view("bits", b.outputs[1], 0, (1,), access="w")
     peak = b.register("peak", INT16, 0)
     with b.for_("i", count) as i:
         value = b.load_i32(x, [i])
@@ -87,13 +98,19 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
             peak.set(value.cast(INT16))
         with b.else_(), b.if_(negative > so_far):
             peak.set(negative.cast(INT16))
-    magnitude = peak.value.cast(INT32)
-    length = call_intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
-    left = b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32)
-    b.store(bits, [0], left)
+    left = store_scale(b, peak.value.cast(INT32))
     with b.for_("k", count) as k:
         sample = b.load_i32(x, [k]).cast(UINT32)
         b.store(y, [k], (sample << left.cast(UINT32)).cast(INT16))
+
+
+def store_scale(b: Kernel, magnitude: ArithExpr) -> ArithExpr:
+    """Store and return the bits that numbers of at most `magnitude` have left."""
+    bits = b.view("bits", b.outputs[1], 0, (1,), access="w")
+    length = call_intrinsic("bit_length", [maximum(magnitude, 0).cast(UINT32)], INT32)
+    left = b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32)
+    b.store(bits, [0], left)
+    return left
 
 
 def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:
