@@ -193,7 +193,7 @@ COPY_8_WORDS = Intrinsic(
     name="copy_8_words",
     operands=(*pointers(INT32, "w", y=8), *pointers(INT32, x=8)),
     meaning=lambda y, x: x,
-    portable="for (int32_t i = 0; i < 8; ++i) {\n    y[i] = x[i];\n}",
+    portable=read_sections(__file__)["copy_8_words"],
     doc="Copies eight words that do not overlap.",
     requires="dsp",
     text={"gnu": read_sections(__file__)["copy_8_words_dsp"]},
