@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.attributes.movement import (
     AxisAttrs,
     DynamicGatherAttrs,
+    GatherAttrs,
     PadAttrs,
+    ReverseSequenceAttrs,
     SplitAttrs,
     TransposeAttrs,
 )
@@ -84,6 +89,44 @@ def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType, family: str) -> No
     joined = OpCall("concatenation", parts, (kind,), AxisAttrs(axis=3), (None,) * 3)
     places = [np.ascontiguousarray(part) for part in np.split(x, (1, 3), axis=3)]
     assert copy in run(f"{family}.concatenation.vectors", joined, *places)
+
+
+@pytest.mark.parametrize("indices", [(0,), (1, 3, 5), (4, 2, 0), (5, 0, 2, 2)])
+def test_slices_are_copied_as_vectors(indices: tuple[int, ...]) -> None:
+    x = np.random.default_rng(3).integers(-100, 100, (3, 6, 20)).astype(np.int8)
+    y = TensorType((3, len(indices), 20), INT8)
+    attrs = GatherAttrs(axis=1, indices=indices, shape=(len(indices),))
+    call = OpCall("gather", (TensorType(x.shape, INT8),), (y,), attrs, (None,))
+    assert any("copy" in name for name in run("helium.gather.vectors", call, x))
+
+
+def test_slices_at_regular_places_are_views() -> None:
+    kind = TensorType((6, 20), INT8)
+    for indices, shape in (((4,), ()), ((2, 3), (2,))):
+        attrs = GatherAttrs(axis=0, indices=indices, shape=shape)
+        part = TensorType((*shape, 20), INT8)
+        call = OpCall("gather", (kind,), (part,), attrs, (None,))
+        views = op_table()["gather"].subviews(call)
+        assert views is not None
+        assert views.offsets == (20 * indices[0],)
+
+
+def test_sequences_of_constant_lengths_are_gathered() -> None:
+    x = np.random.default_rng(4).normal(size=(4, 9)).astype(np.float32)
+    lengths = np.array([3, 9, 0, 7], np.int64)
+    kinds = TensorType(x.shape, FLOAT32), TensorType((4,), INT64)
+    attrs = ReverseSequenceAttrs(batch_dim=0, seq_dim=1)
+    constants = (None, Constant.from_array("lengths", lengths, INT64))
+    call = OpCall("reverse_sequence", kinds, kinds[:1], attrs, constants)
+    schedule = BY_NAME["helium.reverse_sequence.words"]
+    assert schedule.configs(call)
+    kernel, y = Kernel("kernel", call), np.zeros_like(x)
+    schedule.build(call, NO_CONFIG, kernel)
+    arrays = {"x": x, "y": y}
+    interpret(kernel.build(), arrays, INTRINSICS, constants=kernel.constants)
+    (expected,) = op_table()[call.op].reference(call, [x, lengths])
+    np.testing.assert_array_equal(y, expected)
+    assert not schedule.configs(replace(call, constants=(None, None)))
 
 
 @pytest.mark.parametrize("family", COPIES)

@@ -7,6 +7,7 @@ count from 0. Semantics: TFLite's reference operators of these names.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -189,8 +190,13 @@ def _gather_copies(call: OpCall) -> Sequence[StridedCopy]:
     indices = attrs.indices
     extents = (*shape[:axis], len(indices), *shape[axis + 1 :])
     axes = list(copy_axes(extents, row_major_strides(shape)))
-    axes[axis] = replace(axes[axis], table=indices)
-    return [StridedCopy(tuple(axes))]
+    stride = axes[axis].x_stride
+    steps = {after - index for index, after in pairwise(indices)} or {0}
+    if len(steps) > 1:
+        axes[axis] = replace(axes[axis], table=indices)
+        return [StridedCopy(tuple(axes))]
+    axes[axis] = replace(axes[axis], x_stride=stride * steps.pop())
+    return [StridedCopy(tuple(axes), x_offset=indices[0] * stride)]
 
 
 def _gather_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:

@@ -30,17 +30,22 @@ _WORDS = {kind.size_bytes: kind for kind in (UINT8, UINT16, UINT32)}
 DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
 MOVES = (
     "batch_to_space_nd",
+    "broadcast_to",
     "concatenation",
     "depth_to_space",
+    "gather",
     "mirror_pad",
+    "pack",
     "reshape",
     "resize_nearest",
+    "reverse_v2",
     "space_to_batch_nd",
     "space_to_depth",
     "split",
     "strided_slice",
     "tile",
     "transpose",
+    "unpack",
 )
 """Operators whose default loops are copies, which schedules emit in their own way."""
 

@@ -133,6 +133,27 @@ def _build_gather(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _evaluate(b, "mve_gather_words", UINT32, numbers, at)
 
 
+_PLACES_MAX = 256
+"""The most elements whose places are constants."""
+
+
+def _reversed_places(op: OpCall) -> Array | None:
+    """Return the places of all elements in the input, if lengths are constant."""
+    lengths, count = op.constant(1), op.output.elements
+    if lengths is None or op.output.dtype.size_bytes != 4 or count > _PLACES_MAX:
+        return None
+    places = np.arange(count, dtype=np.int32).reshape(op.output.shape)
+    (moved,) = op_table()[op.op].reference(op, [places, lengths.array()])
+    return np.asarray(moved).reshape(-1)
+
+
+def _build_reversed(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    moved, count = _reversed_places(op), op.output.elements
+    assert moved is not None
+    places = b.pointer(b.constant("places", moved, INT32), 0, count)
+    _evaluate(b, "mve_gather_words", UINT32, [count, 1, 1, count], places)
+
+
 def strided(y: Array, x: Array, y_step: int, x_step: int, count: int) -> Array:
     result = np.array(y)
     result[::y_step] = np.asarray(x)[::x_step]
@@ -263,5 +284,11 @@ SCHEDULES = (
         "dynamic_gather",
         build=_build_gather,
         configs=lambda op: (NO_CONFIG,) if _slice_words(op) else (),
+    ),
+    helium_schedule(
+        "helium.reverse_sequence.words",
+        "reverse_sequence",
+        build=_build_reversed,
+        configs=lambda op: () if _reversed_places(op) is None else (NO_CONFIG,),
     ),
 )
