@@ -10,6 +10,7 @@ EXTENSION = Extension(
     schedules=(
         f"{__name__}.node_table",
         f"{__name__}.pair_walk",
+        f"{__name__}.scores",
         f"{__name__}.code_schedule",
     ),
 )

@@ -35,10 +35,10 @@ from firmwright.extensions.tree_ensemble.keys import (
 from firmwright.extensions.tree_ensemble.operator import (
     lower_as_table,
     lower_as_walks,
-    store_sums,
 )
 from firmwright.extensions.tree_ensemble.pair_table import build_pair_table
 from firmwright.extensions.tree_ensemble.pair_walk import walk_pairs
+from firmwright.extensions.tree_ensemble.scores import store_sums
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, call_intrinsic

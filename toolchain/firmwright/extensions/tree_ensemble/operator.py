@@ -22,7 +22,6 @@ from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.forest import (
-    EnsembleSums,
     Forest,
     TreeGroup,
     forest_from_call,
@@ -36,9 +35,9 @@ from firmwright.extensions.tree_ensemble.keys import (
     store_keys,
 )
 from firmwright.extensions.tree_ensemble.node_table import walk_trees
+from firmwright.extensions.tree_ensemble.scores import store_sums
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 
@@ -130,42 +129,6 @@ def lower_as_walks(call: OpCall, b: Kernel, kind: FeatureKeys, walk: Walk) -> No
         for group in plan.groups:
             walk(group, keys, totals)
         store_sums(call, b, plan, totals, row)
-
-
-def store_sums(
-    call: OpCall, b: Kernel, plan: EnsembleSums, sums: tir.Buffer, row: ArithExpr
-) -> None:
-    """Store the outputs of a row; the last may be a constant total less the others."""
-    outputs = b.y.shape[1]
-    if plan.holds_floats:
-        shape = b.y.shape
-        bits = b.view("bits", b.y, 0, shape, dtype=INT32, access="w", alignment=4)
-        for k in range(outputs):
-            b.store(bits, [row, k], b.load(sums, [k]))
-        if len(b.outputs) > 1:
-            b.store(b.outputs[1], [row], b.load(sums, [outputs]).cast(INT64))
-        return
-    unit = 2.0 ** -call.attributes(TreeEnsembleAttrs).exponent
-    whole = [b.load(sums, [k]) for k in range(len(plan.starts))]
-    if plan.total is not None:
-        whole.append(plan.total - sum(whole[1:], whole[0]))
-    scores = [b.let("score", item.cast(FLOAT32) * unit) for item in whole]
-    for k, score in enumerate(scores):
-        b.store(b.y, [row, k], score)
-    if len(b.outputs) > 1:
-        b.store(b.outputs[1], [row], _find_best(b, scores).cast(INT64))
-
-
-def _find_best(b: Kernel, scores: Sequence[ArithExpr]) -> ArithExpr:
-    """Return the number of the greatest score, the first of equal ones."""
-    best, place = b.register("best", FLOAT32), b.register("place", INT32)
-    best.set(scores[0])
-    place.set(0)
-    for k, score in enumerate(scores[1:], 1):
-        with b.if_(score > best.value):
-            best.set(score)
-            place.set(k)
-    return place.value
 
 
 OPDEF = OpDef(
