@@ -32,6 +32,8 @@ from firmwright.schedules.helium_floats import (
 )
 from firmwright.schedules.helium_floats.accumulate_f32 import accumulate
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv import products as riscv_products
+from firmwright.schedules.rvv_floats import products as riscv_float_products
 from tests.unit.ir.verified import verify_prim_func
 
 
@@ -273,7 +275,7 @@ def test_products_are_sums_in_the_order_of_the_loops(case: int, dtype: DType) ->
         attrs_from_mapping("reduction", {**attrs, "keep_dims": False}),
         (None, None),
     )
-    check(products.SCHEDULES[0], call, case)
+    check_products(call, case)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -317,6 +319,17 @@ def check(schedule: Schedule, call: OpCall, seed: int, size: float = 1e4) -> Non
     np.testing.assert_array_equal(actual, expected)
 
 
+def check_products(call: OpCall, seed: int) -> None:
+    """Compare the schedules of Helium and of RISC-V vectors for products."""
+    (dtype,) = {kind.dtype for kind in call.outputs}
+    names = (f"rvv.{call.op}.products_{dtype.name}", "helium.")
+    modules = (products, riscv_products, riscv_float_products)
+    for module in modules:
+        for schedule in module.SCHEDULES:
+            if schedule.op == call.op and schedule.name.startswith(names):
+                check(schedule, call, seed)
+
+
 CONVOLUTIONS = [
     ((1, 3, 5, 9), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), (5, 9), 1),
     ((2, 4, 20), (6, 2, 3), (2,), (1,), (2,), (11,), 2),
@@ -341,4 +354,4 @@ def test_convolutions_with_channels_first_are_products(case: int, dtype: DType) 
         attrs_from_mapping("conv_nd", attrs),
         (None,) * len(shapes),
     )
-    check(products.SCHEDULES[1], call, case)
+    check_products(call, case)

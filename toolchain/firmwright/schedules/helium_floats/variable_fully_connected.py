@@ -12,7 +12,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.schedules.helium_floats.products import in_row_blocks, products_name
+from firmwright.schedules.helium_floats.products import HELIUM_RUNS
 from firmwright.schedules.schedule_factories import helium_float_schedule
 
 
@@ -25,7 +25,7 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     outputs, depth = op.input(1).shape
     rows = op.output.elements // outputs
-    name = products_name(FLOAT32)
+    name = HELIUM_RUNS.name(FLOAT32)
     x, w = (b.pointer(b.input(n), 0, op.input(n).elements) for n in (0, 1))
 
     def emit(row: ArithExpr | int, count: int) -> None:
@@ -35,7 +35,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         b.evaluate(name, [y, factors, w, *numbers])
 
     if outputs > 1:
-        in_row_blocks(b, rows, outputs, emit)
+        HELIUM_RUNS.in_row_blocks(b, rows, outputs, emit)
     else:
         numbers = [0, 0, 1, 1, depth, 0, 1, depth, rows]
         b.evaluate(name, [b.pointer(b.y, 0, rows, "rw"), w, x, *numbers])
