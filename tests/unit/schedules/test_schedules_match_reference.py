@@ -40,6 +40,7 @@ FOR_SOME_LAYERS = {
     "helium.conv2d.short_columns",
     "helium.depthwise.channels",
     "helium.fully_connected.dots",
+    "thumb1.conv2d.windows",
 }
 FOR_ROW_SCALES = "helium.fully_connected.channels"
 """A schedule for weights with a scale for each output."""

@@ -25,6 +25,7 @@ _WORD_BYTES = 4
 _UNROLL = (4, 3, 2)
 _RUN_MIN_BYTES = 12
 _RUN_MIN_ELEMENTS = 8
+_RUN_MIN_WORDS = 8
 _STEP_MAX = 0xFFFF // 7
 _WORDS = {kind.size_bytes: kind for kind in (UINT8, UINT16, UINT32)}
 DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
@@ -180,9 +181,7 @@ def _is_word_run(copy: StridedCopy, dtype: DType) -> bool:
     """Return whether the last axis is a long run of words."""
     if not copy.axes or dtype.size_bytes != _WORD_BYTES:
         return False
-    return _is_run(copy.axes[-1]) and copy.axes[-1].extent * _WORD_BYTES >= (
-        _RUN_MIN_BYTES
-    )
+    return _is_run(copy.axes[-1]) and copy.axes[-1].extent >= _RUN_MIN_WORDS
 
 
 def _longest_run(copy: StridedCopy) -> StridedCopy | None:
