@@ -10,10 +10,16 @@ import pytest
 from firmwright.base.dtypes import INT16, INT32, UINT32, UINT64, Array
 from firmwright.extensions.tflm_signal import (
     bank_schedules,
+    channel_schedules,
     fft_schedules,
     scale_schedules,
 )
-from firmwright.extensions.tflm_signal.attributes import FftAttrs, FilterBankAttrs
+from firmwright.extensions.tflm_signal.attributes import (
+    FftAttrs,
+    FilterBankAttrs,
+    FilterBankLogAttrs,
+    SpectralSubtractionAttrs,
+)
 from firmwright.extensions.tflm_signal.bank_schedules import find_run
 from firmwright.ir.core import Constant
 from firmwright.ir.graph import OpCall, TensorType
@@ -156,3 +162,44 @@ def test_automatic_scales_match_the_reference(
         judge(call, schedule, [x])
         x[rng.integers(count, size=2)] = INT16.min
         judge(call, schedule, [x])
+
+
+def channel_schedules_of(op: str) -> list[Schedule[Any]]:
+    return [item for item in channel_schedules.SCHEDULES if item.op == op]
+
+
+@pytest.mark.parametrize("count", [2, 7, 40])
+@pytest.mark.parametrize("alternate", [655, 9000])
+def test_pairs_of_channels_match_the_reference(alternate: int, count: int) -> None:
+    (schedule,) = channel_schedules_of("spectral_subtraction")
+    kind = TensorType((count,), UINT32)
+    attrs = SpectralSubtractionAttrs(
+        alternate_one_minus_smoothing=15729,
+        alternate_smoothing=alternate,
+        clamping=0,
+        min_signal_remaining=819,
+        num_channels=count,
+        one_minus_smoothing=15729,
+        smoothing=655,
+        smoothing_bits=10,
+        spectral_subtraction_bits=14,
+    )
+    call = OpCall(schedule.op, (kind, kind), (kind, kind), attrs, (None, None))
+    rng = np.random.default_rng(count)
+    for high in (1 << 32, 1 << 20, 1 << 8):
+        arrays = [rng.integers(0, high, count).astype(np.uint32) for _ in range(2)]
+        judge(call, schedule, arrays)
+
+
+@pytest.mark.parametrize("count", [3, 8, 40])
+def test_logarithms_of_words_match_the_reference(count: int) -> None:
+    (schedule,) = channel_schedules_of("filter_bank_log")
+    outputs = (TensorType((count,), INT16),)
+    rng = np.random.default_rng(count)
+    for bits, scale in ((0, 1600), (3, 1600), (0, 65536)):
+        attrs = FilterBankLogAttrs(input_correction_bits=bits, output_scale=scale)
+        inputs = (TensorType((count,), UINT32),)
+        call = OpCall(schedule.op, inputs, outputs, attrs, (None,))
+        for high in (1 << 32, 1 << 16, 300, 2):
+            drawn_values = rng.integers(0, high, count).astype(np.uint32)
+            judge(call, schedule, [drawn_values])

@@ -22,7 +22,7 @@ EXTENSION = Extension(
     },
     operators=tuple(f"{__name__}.{name}" for name in _OPERATOR_MODULES),
     schedules=tuple(
-        f"{__name__}.{name}_schedules" for name in ("bank", "fft", "scale")
+        f"{__name__}.{name}_schedules" for name in ("bank", "channel", "fft", "scale")
     ),
     conformance_cases=(f"{__name__}.conformance_cases",),
     tflite_importers=(f"{__name__}.importers",),

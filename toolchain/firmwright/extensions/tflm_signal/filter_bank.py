@@ -13,7 +13,7 @@ filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 
     log2(1 + i/128) - i/128.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -198,20 +198,17 @@ def _subtraction_lower(call: OpCall, b: Kernel) -> None:
     noise, y = b.views("estimate out", (count,), b.input(1), b.y)
     new_estimate = b.view("kept", b.outputs[1], 0, (count,), access="w")
     with b.for_("i", count) as i:
-        _lower_subtraction_channel(b, (x, noise, y, new_estimate), i)
+        lower_subtraction_channel(b, (x, noise, y, new_estimate), i)
 
 
-def _lower_subtraction_channel(
-    b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr
+def lower_subtraction_channel(
+    b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr, parity: int | None = None
 ) -> None:
+    """Emit channel `i`, which is even or odd as `parity` if that is known."""
     call, (x, noise, y, new_estimate) = b.call, buffers
     attrs = call.attributes(SpectralSubtractionAttrs)
     bits, shift = attrs.smoothing_bits, attrs.spectral_subtraction_bits
-    (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
-    is_even = (i % 2).equal(0)
-    alike = (new, old) == (odd_new, odd_old)
-    new_by = _word(new) if alike else select(is_even, _word(new), _word(odd_new))
-    old_by = _word(old) if alike else select(is_even, _word(old), _word(odd_old))
+    new_by, old_by = _factors(call, i, parity)
     signal = b.load(x, [i])
     scaled = b.let("scaled", signal << bits, UINT32)
     smooth = scaled.cast(UINT64) * new_by.cast(UINT64)
@@ -222,6 +219,17 @@ def _lower_subtraction_channel(
     minimum_left = (signal.cast(UINT64) * share >> shift).cast(UINT32)
     b.store(y, [i], maximum((scaled - noise_part) >> bits, minimum_left))
     b.store(new_estimate, [i], noise_part if attrs.clamping else estimate)
+
+
+def _factors(
+    call: OpCall, i: ArithExpr, parity: int | None
+) -> tuple[ArithExpr, ArithExpr]:
+    even, odd = (tuple(map(_word, _smoothing(call, k))) for k in (0, 1))
+    if parity is not None or _smoothing(call, 0) == _smoothing(call, 1):
+        new, old = odd if parity else even
+        return new, old
+    is_even = (i % 2).equal(0)
+    return select(is_even, even[0], odd[0]), select(is_even, even[1], odd[1])
 
 
 def _word(value: int) -> ArithExpr:
@@ -295,18 +303,19 @@ def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
     return select(level <= 2, near, curve + value)
 
 
-_LN2 = round(65536 * float(np.log(2.0)))
+LN2 = round(65536 * float(np.log(2.0)))
+"""The natural logarithm of 2 in units of 2^-16."""
 
 
 @cache
-def _log_table() -> tuple[int, ...]:
+def log_table() -> tuple[int, ...]:
     steps = np.arange(129) / 128
     return tuple(np.round(65536 * (np.log2(1 + steps) - steps)).astype(int).tolist())
 
 
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(FilterBankLogAttrs)
-    table = np.array(_log_table(), np.int64)
+    table = np.array(log_table(), np.int64)
     shifted = arrays[0].reshape(-1).astype(np.int64) << attrs.input_correction_bits
     x = np.maximum(shifted & UINT32_MASK, 1)
     whole = bit_length(x).astype(np.int64) - 1
@@ -314,29 +323,48 @@ def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     segment = part >> 9
     below, above = table[segment], table[segment + 1]
     log2 = (whole << 16) + part + below + ((above - below) * (part & 511) >> 16)
-    natural = (log2 * _LN2 + 32768) >> 16
+    natural = (log2 * LN2 + 32768) >> 16
     scaled = ((natural * attrs.output_scale + 32768) & UINT32_MASK) >> 16
     return (np.minimum(scaled, INT16.max).astype(np.int16).reshape(call.output.shape),)
 
 
 def _log_lower(call: OpCall, b: Kernel) -> None:
-    attrs = call.attributes(FilterBankLogAttrs)
+    table = b.constant("table", np.array(log_table(), np.int16), INT16)
     count = call.output.elements
-    table = b.constant("table", np.array(_log_table(), np.int16), INT16)
     source, y = b.views("signal out", (count,), b.input(0), b.y)
-    with b.for_("i", count) as i:
-        shifted = b.load(source, [i]) << attrs.input_correction_bits
-        x = b.let("x", maximum(shifted, 1), UINT32)
-        length = intrinsic("bit_length", [x], INT32).cast(UINT32)
-        whole = b.let("whole", length - 1, UINT32)
-        part = b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32)
+
+    def natural(whole: ArithExpr, part: ArithExpr) -> ArithExpr:
         segment = b.let("segment", minimum(part >> 9, 127).cast(INDEX))
         below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])
         between = (above - below) * (part & 511).cast(INT32) >> 16
         log2 = (whole << 16) + part + (below + between).cast(UINT32)
-        natural = ((log2.cast(UINT64) * _LN2 + 32768) >> 16).cast(UINT32)
-        scaled = (natural * _word(attrs.output_scale & UINT32_MASK) + 32768) >> 16
-        b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
+        return ((log2.cast(UINT64) * LN2 + 32768) >> 16).cast(UINT32)
+
+    with b.for_("i", count) as i:
+        lower_log(b, source, y, i, natural)
+
+
+def lower_log(
+    b: Kernel,
+    source: tir.Buffer,
+    y: tir.Buffer,
+    i: ArithExpr,
+    natural: Callable[[ArithExpr, ArithExpr], ArithExpr],
+) -> None:
+    """Emit element `i`.
+
+    `natural` returns the natural logarithm of 2^whole (1 + part / 2^16), in units of
+    2^-16. All are uint32.
+    """
+    attrs = b.call.attributes(FilterBankLogAttrs)
+    shifted = b.load(source, [i]) << attrs.input_correction_bits
+    x = b.let("x", maximum(shifted, 1), UINT32)
+    length = intrinsic("bit_length", [x], INT32).cast(UINT32)
+    whole = b.let("whole", length - 1, UINT32)
+    part = b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32)
+    factor = _word(attrs.output_scale & UINT32_MASK)
+    scaled = (natural(whole, part) * factor + 32768) >> 16
+    b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 
 OPDEFS = (

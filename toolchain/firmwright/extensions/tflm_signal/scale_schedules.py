@@ -21,6 +21,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph import OpCall
 from firmwright.ir.tir.builder import (
     ArithExpr,
+    ExprLike,
     Register,
     binary_expr,
     call_intrinsic,
@@ -88,7 +89,7 @@ def _build(in_words: bool, call: OpCall, config: ScheduleConfig, b: Kernel) -> N
             _combine(b, x, i, combined)
     peak = b.register("peak", INT32, combined.value.cast(INT32))
     with b.if_(peak.value > INT16.max):
-        samples = [b.pointer(b.input(0), 0, count), count]
+        samples: Sequence[ExprLike] = [b.pointer(b.input(0), 0, count), count]
         peak.set(call_intrinsic(WRAPPING_PEAK.name, samples, INT32))
     left = store_scale(b, peak.value).cast(UINT32)
     one = immediate(1, UINT32)
@@ -111,8 +112,8 @@ def _combine(
 
 def _combine_words(b: Kernel, words: tir.Buffer, combined: Register) -> None:
     with b.unrolled("i", words.shape[0], _UNROLLED) as i:
-        operands: Sequence[ArithExpr] = [combined.value, b.load(words, [i])]
-        combined.set(call_intrinsic(OR_MAGNITUDES.name, operands, UINT32))
+        parts = combined.value, b.load(words, [i])
+        combined.set(call_intrinsic(OR_MAGNITUDES.name, parts, UINT32))
     both = binary_expr("or", combined.value, combined.value >> 16)
     combined.set(both & 0xFFFF)
 
