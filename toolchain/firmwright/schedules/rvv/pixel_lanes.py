@@ -16,7 +16,6 @@ from firmwright.base.dtypes import INT8, INT16, INT32, UINT16, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.isa.c_numbers import equal, word
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
@@ -29,7 +28,7 @@ from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
-from firmwright.schedules.row_band import window_rows
+from firmwright.schedules.row_band import pixel_blocks, window_rows
 from firmwright.schedules.rvv.conv2d_fully_connected import depthwise_window
 from firmwright.schedules.rvv.endings import (
     AWAY,
@@ -196,6 +195,12 @@ def _groups(channels: int) -> list[tuple[int, int, int]]:
     return [group for group in groups if group[1] and group[2]]
 
 
+def _block(pixels: int) -> int:
+    """Return the pixels of a block of a pointwise layer, whose output may overlap."""
+    blocks = [size for size in (2 * NOMINAL_LANES, NOMINAL_LANES) if size <= pixels]
+    return min(blocks, key=lambda size: divide_up(pixels, size) * size, default=pixels)
+
+
 def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
     """Compute a layer with weights `flat` [channel, tap]."""
     layer = layer_ending(op, takes_zero_point=True)
@@ -216,20 +221,24 @@ def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
     s = b.constant("shifts", np.resize(layer.right, channels), UINT16)
     x, zero_point = b.input(0), per_tensor_quant(op.input(0)).zero_point
     rows, pitch = window.size[0], window.stride[1] * x.shape[3]
+    run = taps // rows
     with Nest() as enter:
-        row = ArithExpr(immediate(0, INDEX))
-        source, start, row_step, count = x, row, 0, b.y.elements // channels
-        if not window.pointwise:
+        if window.pointwise:
+            pixels = b.y.elements // channels
+            count = _block(pixels)
+            source, row_step, first = x, 0, enter(pixel_blocks(b, pixels, count))
+            start = first * pitch
+        else:
             band = window_rows(b, window, zero_point, ROW_MOVES)
             source, start, row_step, row = enter(band)
             count = b.y.shape[2]
-        run = taps // rows
+            first = row * count
         reach = (count - 1) * pitch + (rows - 1) * row_step + run
         numbers = (count, pitch, rows, run, row_step, channels, *layer.settings)
-        for first, n, calls in _groups(channels):
+        for least, n, calls in _groups(channels):
             with b.for_("group", calls) as group:
-                channel = group * n + first
-                to, size = row * count * channels + channel, (count - 1) * channels + n
+                channel = group * n + least
+                to, size = first * channels + channel, (count - 1) * channels + n
                 operands = [
                     b.pointer(weights, channel * taps, n * taps),
                     b.pointer(source, start, reach),
