@@ -12,6 +12,7 @@ from firmwright.extensions.tflm_signal import (
     bank_schedules,
     channel_schedules,
     fft_schedules,
+    fft_vectors,
     scale_schedules,
 )
 from firmwright.extensions.tflm_signal.attributes import (
@@ -67,7 +68,9 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Array:
 @pytest.mark.parametrize("kind", ["loud", "quiet", "extreme"])
 @pytest.mark.parametrize("length", [8, 16, 32, 64, 128])
 @pytest.mark.parametrize(
-    "schedule", fft_schedules.SCHEDULES, ids=lambda item: item.name
+    "schedule",
+    [*fft_schedules.SCHEDULES, *fft_vectors.SCHEDULES],
+    ids=lambda item: item.name,
 )
 def test_transforms_match_the_reference(
     schedule: Schedule[Any], length: int, kind: str

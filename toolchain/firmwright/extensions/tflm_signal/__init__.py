@@ -3,6 +3,10 @@
 from firmwright.base.extensions import Extension
 
 _ATTRIBUTES = f"{__name__}.attributes"
+_SCHEDULE_MODULES = (
+    *("bank_schedules", "channel_schedules", "fft_schedules", "fft_vectors"),
+    "scale_schedules",
+)
 _OPERATOR_MODULES = ("fft", "filter_bank", "framing", "spectrum")
 
 EXTENSION = Extension(
@@ -21,9 +25,7 @@ EXTENSION = Extension(
         f"{_ATTRIBUTES}.CircularBufferAttrs": "circular_buffer",
     },
     operators=tuple(f"{__name__}.{name}" for name in _OPERATOR_MODULES),
-    schedules=tuple(
-        f"{__name__}.{name}_schedules" for name in ("bank", "channel", "fft", "scale")
-    ),
+    schedules=tuple(f"{__name__}.{name}" for name in _SCHEDULE_MODULES),
     conformance_cases=(f"{__name__}.conformance_cases",),
     tflite_importers=(f"{__name__}.importers",),
     tflite_rewrites=(f"{__name__}.early_exits",),

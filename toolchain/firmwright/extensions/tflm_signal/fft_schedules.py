@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16
+from firmwright.base.dtypes import INT16, Array
 from firmwright.extensions.tflm_signal.attributes import FftAttrs
 from firmwright.extensions.tflm_signal.complex_numbers import (
     BITS,
@@ -38,6 +38,17 @@ from firmwright.schedules.schedule_factories import dsp_schedule
 __all__ = ["INTRINSICS", "SCHEDULES"]
 
 
+def stage_factors(count: int) -> Array:
+    """Return the factors [i, q - 1, part] of part q of butterfly i of the last stage.
+
+    `count` is the number of complex numbers.
+    """
+    last = radix_stages(count)[-1]
+    powers = np.outer(np.arange(last.size), np.arange(1, last.radix))
+    factors: Array = twiddle_factors(count, BITS, reverse=False)[powers]
+    return factors
+
+
 class _Transform:
     """Emits the transform of `count` numbers."""
 
@@ -48,14 +59,11 @@ class _Transform:
         self.stages = radix_stages(count)
         memory = self.b.allocate("numbers", INT16, (count, 2))
         self.numbers = c.view("stage", memory, (count,), "rw")
-        last = self.stages[-1]
-        powers = np.outer(np.arange(last.size), np.arange(1, last.radix))
-        table = twiddle_factors(count, BITS, reverse=False)[powers]
-        self.factors = self._table("factors", table)
+        self.factors = self._table("factors", stage_factors(count))
         quarters = real_twiddle_factors(count, BITS, reverse=False)
         self.quarters = self._table("quarters", quarters)
 
-    def _table(self, name: str, factors: np.ndarray) -> tir.Buffer:
+    def _table(self, name: str, factors: Array) -> tir.Buffer:
         constant = self.b.constant(name, factors, INT16, 4)
         return self.c.view(f"{name}_table", constant, factors.shape[:-1])
 
@@ -157,7 +165,8 @@ class _Transform:
                 c.store(bins, [frame, place], number)
 
 
-def _configs(call: OpCall) -> Sequence[ScheduleConfig]:
+def even_widths(call: OpCall) -> Sequence[ScheduleConfig]:
+    """Return a configuration if the samples are pairs of int16."""
     x = call.input(0)
     return (NO_CONFIG,) if x.dtype == INT16 and x.shape[-1] % 2 == 0 else ()
 
@@ -180,9 +189,9 @@ def _build(
 
 SCHEDULES = (
     dsp_schedule(
-        "dsp.rfft.words", "rfft", configs=_configs, build=partial(_build, Words)
+        "dsp.rfft.words", "rfft", configs=even_widths, build=partial(_build, Words)
     ),
     Schedule(
-        "scalar.rfft.pairs", "rfft", frozenset(), _configs, partial(_build, Pairs)
+        "scalar.rfft.pairs", "rfft", frozenset(), even_widths, partial(_build, Pairs)
     ),
 )

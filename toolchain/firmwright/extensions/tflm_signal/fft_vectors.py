@@ -1,0 +1,221 @@
+"""rfft of int16 on RISC-V vectors, with the formulas and tables of fft_schedules.py.
+
+A vector has the real or the imaginary parts of some butterflies, of one block or of
+several. VSMUL rounds as the definition does; products are added in 32 bits.
+"""
+
+from collections.abc import Callable, Sequence
+from textwrap import indent
+
+import numpy as np
+
+from firmwright.base.dtypes import INT16, UINT16, Array
+from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.extensions.tflm_signal.attributes import FftAttrs
+from firmwright.extensions.tflm_signal.complex_numbers import BITS
+from firmwright.extensions.tflm_signal.fft_lowering import (
+    digit_reversal,
+    radix_stages,
+    real_twiddle_factors,
+)
+from firmwright.extensions.tflm_signal.fft_schedules import even_widths, stage_factors
+from firmwright.ir.graph import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import Schedule, ScheduleConfig
+
+_C = read_sections(__file__)
+_LANES = 8
+_HALF = 1 << (BITS - 1)
+
+
+def _scaled(x: Array, divisor: int) -> Array:
+    scaled: Array = (x * (((1 << BITS) - 1) // divisor) + _HALF) >> BITS
+    return scaled
+
+
+def _numbers(x: Array, *shape: int) -> Array:
+    """Return complex numbers [*shape, part, case] of int16 as int64."""
+    return x.astype(np.int64).reshape(*shape, 2, -1)
+
+
+def _multiplied(x: Array, by: Array) -> Array:
+    """Return products; the axes of both end with (part, case)."""
+    (re, im), (c, s) = (np.moveaxis(each, -2, 0) for each in (x, by))
+    products = np.stack([re * c - im * s, re * s + im * c], axis=-2)
+    rounded: Array = (products + _HALF) >> BITS
+    return rounded
+
+
+def _sums(parts: Array) -> Array:
+    """Return the sums of the parts of butterflies, along axis 1."""
+    if parts.shape[1] == 2:
+        return np.stack([parts[:, 0] + parts[:, 1], parts[:, 0] - parts[:, 1]], 1)
+    a, b, c, d = np.moveaxis(parts, 1, 0)
+    across = np.stack([(b - d)[..., 1, :], -(b - d)[..., 0, :]], axis=-2)
+    sums = (a + c + b + d, a - c + across, a + c - b - d, a - c - across)
+    return np.stack(sums, axis=1)
+
+
+def _first_stage(
+    numbers: Array, samples: Array, order: Array, have: int, blocks: int, radix: int
+) -> Array:
+    padded = np.zeros((2 * radix * blocks, *samples.shape[1:]), np.int64)
+    padded[: int(have)] = samples[: int(have)]
+    places = order.reshape(len(order), -1)[:, :1] + blocks * np.arange(radix)
+    parts = _scaled(_numbers(padded, radix * blocks)[places], radix)
+    return _sums(parts).astype(np.int16).reshape(numbers.shape)
+
+
+def _stage(numbers: Array, factors: Array, size: int, blocks: int) -> Array:
+    parts = _scaled(_numbers(numbers, blocks, 4, size), 4)
+    by = _numbers(factors, size * blocks, 3)[::blocks].swapaxes(0, 1)
+    turned = _multiplied(parts[:, 1:], by)
+    sums = _sums(np.concatenate([parts[:, :1], turned], axis=1))
+    return sums.astype(np.int16).reshape(numbers.shape)
+
+
+def _bins(bins: Array, numbers: Array, quarters: Array, count: int) -> Array:
+    x = _scaled(_numbers(numbers, count), 2)
+    signs = np.array([[1], [-1]])
+    opposite = (_numbers(numbers, count) * signs).astype(np.int16).astype(np.int64)
+    k = np.arange(1, count // 2 + 1)
+    near, far = x[k], _scaled(opposite, 2)[count - k]
+    total = near + far
+    turned = _multiplied(near - far, _numbers(quarters, count // 2))
+    turned = turned.astype(np.int16).astype(np.int64)
+    result = np.zeros((count + 1, *x.shape[1:]), np.int64)
+    result[0, 0] = x[0].sum(axis=0)
+    result[count, 0] = x[0, 0] - x[0, 1]
+    result[k] = (total + turned) >> 1
+    result[count - k] = (total - turned) * signs >> 1
+    return result.astype(np.int16).reshape(bins.shape)
+
+
+def _insert(name: str, **parts: Sequence[str]) -> str:
+    """Return section `name`, whose words $PART are the lines of `parts`."""
+    texts = {part: indent("\n".join(lines), "    ") for part, lines in parts.items()}
+    return fill_text(_C[name], **texts)
+
+
+def _of_parts(section: str, radix: int, **values: object) -> list[str]:
+    return [fill_text(_C[section], q=q, **values) for q in range(radix)]
+
+
+def _first_text() -> str:
+    """Return the text for both radices, of which the compiler removes one."""
+    bodies = []
+    for radix, sums in ((2, "sums_of_two"), (4, "sums_of_four")):
+        lines = [
+            *_of_parts("load_samples", radix),
+            _C[sums],
+            *_of_parts("store_strided", radix, stride="4 * radix"),
+        ]
+        head = f"if (radix == {radix}) {{"
+        bodies += [head, indent("\n".join(lines), "    "), "}"]
+    return _insert("first_stage", body=bodies)
+
+
+def _stage_text() -> str:
+    bodies = {}
+    for kind in ("vector", "number"):
+        turns = [fill_text(_C[f"turn_by_{kind}"], q=q) for q in range(1, 4)]
+        loads = _of_parts("load_part", 4)
+        stores = _of_parts("store_strided", 4, stride="stride")
+        bodies[f"by_{kind}"] = [*loads, *turns, _C["sums_of_four"], *stores]
+    return _insert("stage", **bodies)
+
+
+def _intrinsic(
+    name: str,
+    operands: tuple[Operand, ...],
+    meaning: Callable[..., Array],
+    text: str,
+    portable: str,
+    doc: str,
+    count: Callable[[Sequence[int]], int],
+) -> Intrinsic:
+    return Intrinsic(
+        f"rvv_fft_{name}",
+        operands,
+        meaning,
+        portable,
+        doc,
+        requires="rvv",
+        text={"gnu": text},
+        count=count,
+    )
+
+
+FIRST_STAGE = _intrinsic(
+    "first_stage",
+    (
+        *pointers(INT16, "w", numbers=2),
+        *pointers(INT16, samples=2),
+        *pointers(UINT16, order=1),
+        *immediates("have", "blocks", "radix"),
+    ),
+    _first_stage,
+    _first_text(),
+    _C["first_stage_portable"],
+    "The first stage of a transform of samples in digit-reversed order.",
+    lambda args: 10 + -(-args[4] // _LANES) * 80,
+)
+STAGE = _intrinsic(
+    "stage",
+    (
+        *pointers(INT16, "rw", numbers=2),
+        *pointers(INT16, factors=2),
+        *immediates("size", "blocks"),
+    ),
+    _stage,
+    _stage_text(),
+    _C["stage_portable"],
+    "A stage of a transform, of radix 4.",
+    lambda args: 10 + max(args[2] * args[3] // _LANES, min(args[2:])) * 80,
+)
+BINS = _intrinsic(
+    "bins",
+    (
+        *pointers(INT16, "w", bins=2),
+        *pointers(INT16, numbers=2, quarters=2),
+        *immediates("count"),
+    ),
+    _bins,
+    "\n".join([_C["ends"], _C["bins"]]),
+    "\n".join([_C["ends"], _C["bins_portable"]]),
+    "The bins of real samples, given the transform of their pairs.",
+    lambda args: 10 + -(-args[3] // (2 * _LANES)) * 55,
+)
+INTRINSICS = (FIRST_STAGE, STAGE, BINS)
+
+
+def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    x, length = call.input(0), call.attributes(FftAttrs).length
+    frames, have, count = x.elements // x.shape[-1], x.shape[-1], length // 2
+    first, *others = radix_stages(count)
+    places = np.array(digit_reversal(count))[:: first.radix]
+    order = b.constant("order", places, UINT16)
+    factors = b.constant("factors", stage_factors(count), INT16, 4)
+    turns = real_twiddle_factors(count, BITS, reverse=False)
+    quarters = b.constant("quarters", turns, INT16, 4)
+    numbers = b.allocate("numbers", INT16, (count, 2))
+    with b.for_("frame", frames) as frame:
+        operands = [
+            b.pointer(numbers, 0, length, "w"),
+            b.pointer(b.input(0), frame * have, have),
+            b.pointer(order, 0, first.blocks),
+        ]
+        b.evaluate(FIRST_STAGE.name, [*operands, have, first.blocks, first.radix])
+        table = b.pointer(factors, 0, factors.elements)
+        for stage in others:
+            both = b.pointer(numbers, 0, length, "rw"), table
+            b.evaluate(STAGE.name, [*both, stage.size, stage.blocks])
+        bins = b.pointer(b.y, frame * (length + 2), length + 2, "w")
+        inputs = b.pointer(numbers, 0, length), b.pointer(quarters, 0, count)
+        b.evaluate(BINS.name, [bins, *inputs, count])
+
+
+SCHEDULES = (
+    Schedule("rvv.rfft.vectors", "rfft", frozenset({"rvv"}), even_widths, _build),
+)
