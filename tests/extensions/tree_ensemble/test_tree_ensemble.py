@@ -67,9 +67,10 @@ def random_forest(
 
     With `one_output` in the attributes, each leaf has a value for the output of its
     tree, as in boosting; with `positive`, values are shares of probabilities;
-    `branches` is their number in every tree but the first.
+    `branches` is their number in every tree but the first; with `missing_right`,
+    missing values go right.
     """
-    size = attrs.pop("branches", None)
+    size, goes_right = attrs.pop("branches", None), attrs.pop("missing_right", False)
     has_one_output = attrs.pop("one_output", False)
     is_positive = attrs.pop("positive", False)
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -99,6 +100,8 @@ def random_forest(
             mode = MODES[rng.integers(4) // (2 if on_grid else 1)]
             feature = int(rng.integers(FEATURES))
             missing = int(rng.integers(2))
+            if goes_right:
+                mode, missing = MODES[rng.integers(2) * 2], 0
             nodes.append(
                 (tree, node, mode, feature, value, number, number + 1, missing)
             )
@@ -164,6 +167,10 @@ FORESTS = {
     "single_tree_of_classes": lambda: random_forest(
         13, 3, True, trees=1, classlabels_int64s=[5, 0, 2]
     ),
+    "missing_right": lambda: random_forest(14, 2, False, missing_right=True),
+    "single_tree_missing_right": lambda: random_forest(
+        15, 3, False, trees=1, classlabels_int64s=[0, 1, 2], missing_right=True
+    ),
     "one_score_of_two_classes": lambda: random_forest(
         7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
     ),
@@ -180,7 +187,12 @@ ON_GRIDS = (
     "single_tree_of_classes",
 )
 MANY = ("many_trees", "many_outputs", "full_trees")
-CLASSES = ("classes", "boosting", "single_tree_of_classes")
+CLASSES = (
+    "classes",
+    "boosting",
+    "single_tree_of_classes",
+    "single_tree_missing_right",
+)
 every_forest = pytest.mark.parametrize("name", FORESTS)
 
 
@@ -219,6 +231,7 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
         if rule.configs(described):
             builds.append(partial(_build, rule))
     counts = dict.fromkeys(ON_GRIDS, 11) | dict.fromkeys(MANY, 9)
+    counts |= {"missing_right": 4, "single_tree_missing_right": 4}
     assert len(builds) == counts.get(name, 3)
     for build in builds:
         kernel = Kernel("k", described)
@@ -251,6 +264,27 @@ def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
     module, x = optimized(imported(FORESTS[name]())), rows_of(2)
     compiled = compile_for(module, "host", optimize=goal)
     with open_session(compiled, in_process=True) as session:
+        (got,) = session.run_all([{"x": x}])
+    for key, expected in results(module, {"x": x}).items():
+        assert np.array_equal(got[key], expected)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("goal", ["speed", "balanced"])
+@pytest.mark.parametrize(
+    "name", ["boosting", "full_trees", "many_outputs", "single_tree_missing_right"]
+)
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("microbit", marks=pytest.mark.qemu("arm")),
+        pytest.param("mps2-an386", marks=pytest.mark.qemu("arm")),
+        pytest.param("qemu-riscv32-virt", marks=pytest.mark.qemu("riscv32")),
+    ],
+)
+def test_boards_reach_the_same_leaves(board: str, name: str, goal: str) -> None:
+    module, x = optimized(imported(FORESTS[name]())), rows_of(4)
+    with open_session(compile_for(module, board, optimize=goal)) as session:
         (got,) = session.run_all([{"x": x}])
     for key, expected in results(module, {"x": x}).items():
         assert np.array_equal(got[key], expected)

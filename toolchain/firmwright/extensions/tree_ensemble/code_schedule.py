@@ -99,6 +99,17 @@ def _table_configs(call: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,) if grid_positions(forest_from_call(call)) else ()
 
 
+def _float_table_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    forest = forest_from_call(call)
+    if any(is_left for _, is_left in forest.features):
+        return ()
+    return (NO_CONFIG,) if _is_sparse(forest) else ()
+
+
+def _build_float_table(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    lower_as_table(call, b, FloatValues(forest_from_call(call).features))
+
+
 def _build_grid_table(
     keys: type[GridPositions], call: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
@@ -150,10 +161,12 @@ def _bits_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _float_code_configs(call: OpCall) -> Sequence[ScheduleConfig]:
-    forest = forest_from_call(call)
-    if _comparisons_per_feature(forest) > _FLOAT_COMPARISONS_MAX:
-        return ()
-    return _code_configs(call)
+    return _code_configs(call) if _is_sparse(forest_from_call(call)) else ()
+
+
+def _is_sparse(forest: Forest) -> bool:
+    """Whether comparisons of floats in an FPU take less than the keys of features."""
+    return _comparisons_per_feature(forest) <= _FLOAT_COMPARISONS_MAX
 
 
 def _comparisons_per_feature(forest: Forest) -> float:
@@ -348,6 +361,7 @@ _grid_code = partial(_build_grid_code, GridPositionsOfBits)
 _float_grid_code = partial(_build_grid_code, GridPositions)
 
 SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
+    _schedule("float_table", _float_table_configs, _build_float_table, requires=_FPU),
     _schedule("grid", _table_configs, _grid_table),
     _schedule("float_grid", _table_configs, _float_grid_table, requires=_FPU),
     *(

@@ -16,24 +16,24 @@ later branches only, so every walk ends.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT16, UINT32, Array, DType
+from firmwright.base.dtypes import FLOAT32, INT32, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.extensions.tree_ensemble.forest import Forest, TreeGroup
-from firmwright.extensions.tree_ensemble.keys import FeatureKeys
+from firmwright.extensions.tree_ensemble.keys import Comparands, FloatValues
 from firmwright.ir import tir
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 
 _NAMED_SUMS_MAX = 4
 """Number of outputs up to which the walk keeps each sum in a variable."""
-_STEP_INSTRUCTIONS = 9
+_STEP_INSTRUCTIONS, _FLOAT_STEP_INSTRUCTIONS = 9, 12
 _TREE_INSTRUCTIONS = 8
 
 
@@ -135,12 +135,18 @@ def _pack(form: WordForm, sides: Array, forest: Forest) -> tuple[int, Array]:
 
 
 def walk_trees(
-    b: Kernel, group: TreeGroup, kind: FeatureKeys, keys: tir.Buffer, sums: tir.Buffer
+    b: Kernel, group: TreeGroup, kind: Comparands, keys: tir.Buffer, sums: tir.Buffer
 ) -> None:
-    """Add the row of the leaf that each tree of a group reaches to the sums."""
+    """Add the row of the leaf that each tree of a group reaches to the sums.
+
+    The keys may be the features themselves if missing values go right.
+    """
+    dtype = FLOAT32 if isinstance(kind, FloatValues) else kind.dtype
+    if isinstance(kind, FloatValues):
+        group = replace(group, forest=_of_features(group.forest))
     table = build_node_table(group)
     words = b.constant("branches", table.words, UINT32)
-    thresholds = b.constant("thresholds", kind.thresholds(group.forest), kind.dtype)
+    thresholds = b.constant("thresholds", kind.thresholds(group.forest), dtype)
     sizes = b.constant("sizes", group.forest.sizes, _size_dtype(table.form))
     rows = b.constant("leaves", table.rows, INT32)
     outputs = len(group.outputs)
@@ -148,7 +154,14 @@ def walk_trees(
     places = [b.pointer(item, 0, item.span_elements) for item in whole]
     places.append(b.pointer(sums, group.outputs[0], outputs, "rw"))
     numbers = len(group.forest.sizes), table.side_bits, outputs, table.row_step
-    b.evaluate(_walk_name(table.form, kind.dtype, outputs), [*places, *numbers])
+    b.evaluate(_walk_name(table.form, dtype, outputs), [*places, *numbers])
+
+
+def _of_features(forest: Forest) -> Forest:
+    """Return the forest with a column for each feature up to the last one."""
+    features = np.array([feature for feature, _ in forest.features])
+    columns = tuple((feature, False) for feature in range(int(features.max()) + 1))
+    return replace(forest, columns=features[forest.columns], features=columns)
 
 
 def _size_dtype(form: WordForm) -> DType:
@@ -185,7 +198,7 @@ def _walk(
             branch = words[first + at]
             column_bits = 32 - bits * (2 // form.value)
             column = int(branch[0]) & ((1 << column_bits) - 1)
-            is_right = bool(keys.reshape(-1)[column] > thresholds[first + at])
+            is_right = not keys.reshape(-1)[column] <= thresholds[first + at]
             if form is WordForm.NARROW:
                 word = int(branch[0]) << (bits if is_right else 0)
             else:
@@ -198,16 +211,16 @@ def _walk(
     return totals
 
 
-def _count(args: Sequence[int]) -> int:
+def _count(step: int, args: Sequence[int]) -> int:
     """Return the instructions of trees a tenth deeper than balanced ones."""
     branches, outputs = args[1], args[8]
     trees = max(args[6], 1)
     steps = trees * 1.1 * np.log2(branches / trees + 1)
-    return int(_STEP_INSTRUCTIONS * steps + (_TREE_INSTRUCTIONS + 2 * outputs) * trees)
+    return int(step * steps + (_TREE_INSTRUCTIONS + 2 * outputs) * trees)
 
 
 def _make_walk(form: WordForm, dtype: DType, named: int) -> Intrinsic:
-    sections = read_sections(__file__)
+    sections, is_float = read_sections(__file__), dtype == FLOAT32
     if named:
         begin, add, end = [], [], []
         for k in range(named):
@@ -230,14 +243,17 @@ def _make_walk(form: WordForm, dtype: DType, named: int) -> Intrinsic:
             *pointers(UINT32, branches=1),
             *pointers(dtype, thresholds=1),
             *pointers(_size_dtype(form), sizes=1),
-            *pointers(INT32, keys=1, rows=1),
+            *pointers(FLOAT32 if is_float else INT32, keys=1),
+            *pointers(INT32, rows=1),
             *pointers(INT32, "rw", sums=1),
             *immediates("trees", "side_bits", "outputs", "row_step"),
         ),
         meaning=partial(_walk, form),
         portable=text.strip("\n"),
         doc="Adds the leaves that the keys of the features reach.",
-        count=_count,
+        count=partial(
+            _count, _FLOAT_STEP_INSTRUCTIONS if is_float else _STEP_INSTRUCTIONS
+        ),
         is_walk=True,
     )
 
@@ -245,7 +261,7 @@ def _make_walk(form: WordForm, dtype: DType, named: int) -> Intrinsic:
 def _makers() -> Mapping[str, Callable[[], Intrinsic]]:
     found: dict[str, Callable[[], Intrinsic]] = {}
     for form in WordForm:
-        for dtype in (INT32, UINT16):
+        for dtype in (INT32, UINT16, FLOAT32):
             for named in range(_NAMED_SUMS_MAX + 1):
                 name = _walk_name(form, dtype, named or _NAMED_SUMS_MAX + 1)
                 found[name] = partial(_make_walk, form, dtype, named)

@@ -29,7 +29,8 @@ from firmwright.extensions.tree_ensemble.forest import (
     scale_sums,
 )
 from firmwright.extensions.tree_ensemble.keys import (
-    FeatureKeys,
+    Comparands,
+    FloatValues,
     OrderedBits,
     PairKeys,
     store_keys,
@@ -107,8 +108,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     lower_as_table(call, b, OrderedBits(forest_from_call(call).features))
 
 
-def lower_as_table(call: OpCall, b: Kernel, kind: FeatureKeys) -> None:
-    """Emit walks of tables of branches, with keys of this kind."""
+def lower_as_table(call: OpCall, b: Kernel, kind: Comparands) -> None:
+    """Emit walks of tables of branches, with comparands of this kind."""
 
     def walk(group: TreeGroup, keys: tir.Buffer, sums: tir.Buffer) -> None:
         walk_trees(b, group, kind, keys, sums)
@@ -116,14 +117,19 @@ def lower_as_table(call: OpCall, b: Kernel, kind: FeatureKeys) -> None:
     lower_as_walks(call, b, kind, walk)
 
 
-def lower_as_walks(call: OpCall, b: Kernel, kind: FeatureKeys, walk: Walk) -> None:
+def lower_as_walks(call: OpCall, b: Kernel, kind: Comparands, walk: Walk) -> None:
     """Emit a walk of each group of trees, after the keys of a row's features."""
     plan = plan_sums(call)
-    dtype = UINT32 if isinstance(kind, PairKeys) else INT32
-    keys = b.allocate("keys", dtype, (len(kind.features),))
+    x = b.input(0)
     totals = b.allocate("sums", INT32, (len(plan.starts),))
-    with b.for_("row", call.input(0).shape[0]) as row:
-        store_keys(b, kind, keys, row)
+    if not isinstance(kind, FloatValues):
+        dtype = UINT32 if isinstance(kind, PairKeys) else INT32
+        keys = b.allocate("keys", dtype, (len(kind.features),))
+    with b.for_("row", x.shape[0]) as row:
+        if isinstance(kind, FloatValues):
+            keys = b.view("features", x, row * x.shape[1], x.shape[1:])
+        else:
+            store_keys(b, kind, keys, row)
         for k, start in enumerate(plan.starts):
             b.store(totals, [k], start)
         for group in plan.groups:
