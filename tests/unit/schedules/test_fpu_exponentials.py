@@ -20,6 +20,7 @@ from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.fpu.logistic_tanh_softmax import INTRINSICS as OWN
 from firmwright.schedules.fpu.logistic_tanh_softmax import SCHEDULES
 from firmwright.schedules.registry import INTRINSICS
+from firmwright.schedules.rvv_floats import exponentials as riscv
 
 EDGES = [
     0.0,
@@ -40,7 +41,9 @@ EDGES += [-np.inf, np.nan]
 VALUES = np.array([*np.linspace(-12, 12, 1185), *EDGES], np.float32).reshape(24, 50)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES[:6], ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", [*SCHEDULES[:6], *riscv.SCHEDULES], ids=lambda schedule: schedule.name
+)
 def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
     x = VALUES[:-1] if schedule.op == "softmax" else VALUES
     kind = TensorType(x.shape, FLOAT32)
