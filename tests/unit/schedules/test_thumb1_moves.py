@@ -1,4 +1,4 @@
-"""Copies of words on Armv6-M, and layers whose default loops are slow there."""
+"""Copies on Armv6-M, and layers whose default loops are slow there."""
 
 from __future__ import annotations
 
@@ -36,6 +36,29 @@ def test_runs_of_words_are_copied_four_at_a_time() -> None:
         schedules = {item.kind: item.schedule for item in compiled.summary.operators}
         assert schedules["concatenation"] == "thumb1.concatenation.words"
         assert verify(compiled, samples=3).exact
+
+
+def interleaved(channels: int) -> Model:
+    """Return a network that swaps the channels of an image of unsigned bytes."""
+    g = GraphBuilder("net")
+    x = g.input("x", (1, 9, 5, channels), scale=0.05)
+    y = g.call("quantize", x, dtype="uint8", scale=0.05, zero_point=128)
+    sizes = (1, channels - 1)
+    first, others = g.calls("split", y, results=("a", "b"), axis=3, sizes=sizes)
+    return g.model(g.call("concatenation", others, first, axis=3))
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("channels", [4, 12])
+def test_channels_are_copied_with_strides(channels: int) -> None:
+    compiled = compile_for(interleaved(channels), "microbit")
+    schedules = {item.kind: item.schedule for item in compiled.summary.operators}
+    assert schedules == {
+        "quantize": "thumb1.quantize.signs",
+        "split": "thumb1.split.words",
+        "concatenation": "thumb1.concatenation.words",
+    }
+    assert verify(compiled, samples=3).exact
 
 
 def dense(inputs: int, outputs: int) -> Model:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from firmwright.base.errors import InternalError
@@ -14,8 +14,6 @@ from firmwright.ir.tir.builder import ArithExpr, Builder
 KERNEL_ALIGNMENT = 4
 """Alignment in bytes of every tensor, guaranteed by the planner, assumed by kernels."""
 
-CopyRun: TypeAlias = Callable[..., None]
-"""Emits the copy of a run, see `Kernel`."""
 Position: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr]
 """Indices (n, y, x) of a pixel."""
 
@@ -26,20 +24,34 @@ class Nest(ExitStack):
     __call__ = ExitStack.enter_context
 
 
+CopyRun: TypeAlias = Callable[..., None]
+"""Emits a copy: `copy(b, (y, at), (x, start), axis)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRuns:
+    """How long runs of bytes, of words and of elements with strides are copied.
+
+    What is None is left to loops.
+    """
+
+    of_bytes: CopyRun | None = None
+    of_words: CopyRun | None = None
+    strided: CopyRun | None = None
+
+
 class Kernel(Builder):
     """Builds a call's kernel: parameters `x`... are variable inputs, `y`... outputs.
 
     Constant inputs are not parameters: `input(i)` links them on first use, so a
-    lowering that packs its weights never links the original. `copy_run(b, (y, at), (x,
-    start), axis)` and `copy_words`, if set by a schedule, emit the innermost loops of
-    data movement operators, of runs or of runs of words.
+    lowering that packs its weights never links the original. A schedule sets
+    `copy_runs` to emit the innermost loops of data movement operators.
     """
 
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
         super().__init__(name, span)
         self.call = call
-        self.copy_run: CopyRun | None = None
-        self.copy_words: CopyRun | None = None
+        self.copy_runs = CopyRuns()
         self._inputs: dict[int, tir.Buffer] = {}
         for index, kind in enumerate(call.inputs):
             if kind is not None and call.constant(index) is None:

@@ -152,27 +152,27 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     """Emit the copies, by words where all offsets and strides are whole words.
 
-    If `b.copy_run` is set, it copies long runs of bytes or of elements with constant
-    strides. If `b.copy_words` is set, it copies long runs of words.
+    `b.copy_runs` copy long runs.
     """
+    runs = b.copy_runs
     for copy in copies:
         dtype = b.input(copy.source).dtype
         merged = copy.merge_loops()
         size = dtype.size_bytes
         inner = merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
         is_run = _is_run(inner) and inner.extent * size >= _RUN_MIN_BYTES
-        if b.copy_run is not None and is_run:
-            _lower_copy(b, _in_bytes(merged, size), INT8, b.copy_run)
+        if runs.of_bytes is not None and is_run:
+            _lower_copy(b, _in_bytes(merged, size), INT8, runs.of_bytes)
             continue
         for part, lanes in _split_into_words(merged, size):
             kind = UINT32 if lanes > 1 else dtype
             run: StridedCopy | None = None
-            if b.copy_run and kind.size_bytes in _WORDS:
+            if runs.strided and kind.size_bytes in _WORDS:
                 run = _longest_run(part)
-            if run is not None:
-                _lower_copy(b, run, _WORDS[kind.size_bytes], b.copy_run)
-            elif b.copy_words is not None and _is_word_run(part, kind):
-                _lower_copy(b, part, UINT32, b.copy_words)
+            if runs.of_words is not None and _is_word_run(part, kind):
+                _lower_copy(b, part, UINT32, runs.of_words)
+            elif run is not None:
+                _lower_copy(b, run, _WORDS[kind.size_bytes], runs.strided)
             else:
                 _lower_copy(b, part, kind)
 

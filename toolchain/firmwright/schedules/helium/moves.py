@@ -23,7 +23,7 @@ from firmwright.kernels.isa.mve import veorq_u8, vmov_u8
 from firmwright.kernels.isa.words import bit_xor
 from firmwright.kernels.program import PointerOperand
 from firmwright.ops.gather_scatter import gather_axis
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import CopyRuns, Kernel
 from firmwright.ops.pad import merged_axes, pad_value
 from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
@@ -64,13 +64,13 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    b.copy_run = _copy
+    b.copy_runs = CopyRuns(of_bytes=_copy, strided=_copy)
     op_table()[op.op].lower(op, b)
 
 
 def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     """Fill the whole output by vectors, then copy the input in runs."""
-    b.copy_run = _copy
+    b.copy_runs = CopyRuns(of_bytes=_copy, strided=_copy)
     count, value = op.output.elements, pad_value(op)
     if op.output.dtype == INT8:
         whole = b.view("bytes", b.y, 0, (count,), access="w")

@@ -11,7 +11,7 @@ from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
-from firmwright.ops.kernel import Kernel
+from firmwright.ops.kernel import CopyRuns, Kernel
 from firmwright.ops.pad import pad_value
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
@@ -37,13 +37,13 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    b.copy_run = _copy
+    b.copy_runs = CopyRuns(of_bytes=_copy, strided=_copy)
     op_table()[op.op].lower(op, b)
 
 
 def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     """Fill the whole output by vectors, then copy the input in runs."""
-    b.copy_run = _copy
+    b.copy_runs = CopyRuns(of_bytes=_copy, strided=_copy)
     count, value = op.output.elements, pad_value(op)
     if op.output.dtype == INT8:
         whole = b.view("bytes", b.y, 0, (count,), access="w")
