@@ -138,6 +138,14 @@ def _suits_all(
     return bool(greatest < _SMALL_SUM)
 
 
+def count_computed(op: OpCall) -> int:
+    """Return how many channels of an int8 layer are not constant."""
+    layer = integer_layer(op)
+    assert layer.requantization is not None
+    values = skippable_values(op, layer.requantization, *layer.bounds)
+    return len(layer.weights) - len(values)
+
+
 def computed_channels(
     b: Kernel,
     layer: IntegerLayer,
@@ -156,7 +164,7 @@ def computed_channels(
     outputs = len(layer.weights)
     constants = no_constant_channels(outputs)
     if params is not None and layer.input_dtype == INT8:
-        values = skippable_values(b, params, low, high)
+        values = skippable_values(b.call, params, low, high)
         if values and not _suits_all((low, high), list(values), group_for):
             constants = skip_channels(b, values, outputs, only_if_many=only_if_many)
     group = group_for(outputs - len(constants.values) or 1)

@@ -8,6 +8,7 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, output_bounds
@@ -69,13 +70,13 @@ def no_constant_channels(channels: int) -> ConstantChannels:
 
 
 def skippable_values(
-    b: Kernel, params: Requantization, low: Array, high: Array
+    op: OpCall, params: Requantization, low: Array, high: Array
 ) -> dict[int, int]:
     """Return the values of constant channels, unless the code must not depend on them.
 
     Accumulators are in [low[c], high[c]].
     """
-    if b.call.any_weights or b.call.all_channels:
+    if op.any_weights or op.all_channels:
         return {}
     return constant_channel_values(params, low, high)
 

@@ -10,18 +10,18 @@ from functools import partial
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
+from firmwright.schedules.computed_channels import count_computed
 from firmwright.schedules.helium.int8_dot import DOT
 from firmwright.schedules.row_dots import build_dots, takes_dots
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _MOST_OUTPUTS = 4
-"""The outputs whose dot products take as long as a block of eight rows."""
+"""The dot products that take as long as a block of eight rows."""
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    is_small = op.input(1).shape[0] <= _MOST_OUTPUTS
-    applies = is_small and takes_dots(op) and not has_weight_zero_point(op)
-    return (NO_CONFIG,) if applies else ()
+    applies = takes_dots(op) and not has_weight_zero_point(op)
+    return (NO_CONFIG,) if applies and count_computed(op) <= _MOST_OUTPUTS else ()
 
 
 SCHEDULES = (
