@@ -26,7 +26,7 @@ SHAPES = {
     "mps3-an547": (1, 16, 16, 16),
 }
 """The boards, and a shape that fits their memory."""
-WIDE = {("mul", "int16"), ("squared_difference", "int16")}
+WIDE = {("squared_difference", "int16")}
 """Operators that take nearly all of their time for products of 64 bits on Armv6-M."""
 OPS = {
     "int8": "add add_n equal greater less mul not_equal prelu relu relu6 squared_difference sub",

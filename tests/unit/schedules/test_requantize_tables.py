@@ -40,14 +40,24 @@ SHORTS = (
     "add",
     "equal",
     "leaky_relu",
+    "mul",
     "quantize",
     "relu",
     "squared_difference",
     "sub",
 )
-TWO_INPUTS = {"add", "add_n", "prelu", "squared_difference", "sub", *COMPARISONS}
+TWO_INPUTS = {
+    "add",
+    "add_n",
+    "mul",
+    "prelu",
+    "squared_difference",
+    "sub",
+    *COMPARISONS,
+}
 ATTRS: dict[str, OpAttrs] = {
     "add": ActivationAttrs(activation="relu"),
+    "mul": ActivationAttrs(activation="none"),
     "sub": ActivationAttrs(activation="none"),
     "leaky_relu": LeakyReluAttrs(alpha=0.1),
 }

@@ -2,7 +2,8 @@
 
 A requantized function of one 8-bit value becomes a table of its 256 results. Other
 requantizations by constants that round twice become `requantize_doubled`. Obligation:
-its first operand, the value times 2^(left shift + 1), fits 32 bits.
+its first operand, the value times 2^(left shift + 1), fits 32 bits; greater values are
+limited to those that do if the results are equal.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,13 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder, call_intrinsic
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    Builder,
+    call_intrinsic,
+    minimum,
+)
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.traversal import (
     Node,
@@ -97,14 +104,19 @@ class _Rewriter:
                 limits = self.bounds.interval_of(x)
                 if not limits or limits[0] << left < INT32.min:
                     return None
-                if limits[1] << left > INT32.max:
-                    return None
+                meaning = BASE_INTRINSICS[node.name].meaning
+                highest = INT32.max >> left
+                if limits[1] > highest:
+                    # The square of -32768 has one bit more than other products.
+                    ends = np.array([highest, limits[1]])
+                    if len(set(meaning(ends, factor, shift).tolist())) > 1:
+                        return None
+                    x = minimum(ArithExpr(x), highest).expr
                 # A factor of 1 changes nothing.
                 if (factor, shift) == (1 << 30, 1):
                     return x
                 step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
                 new = call_intrinsic("requantize_doubled", step, INT32)
-                meaning = BASE_INTRINSICS[node.name].meaning
                 self.assume(new, meaning(limits, factor, shift))
                 return new.expr
         return None
