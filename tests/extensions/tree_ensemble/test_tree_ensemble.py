@@ -230,7 +230,7 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
     for rule in SCHEDULES:
         if rule.configs(described):
             builds.append(partial(_build, rule))
-    counts = dict.fromkeys(ON_GRIDS, 11) | dict.fromkeys(MANY, 9)
+    counts = dict.fromkeys(ON_GRIDS, 12) | dict.fromkeys(MANY, 10)
     counts |= {"missing_right": 4, "single_tree_missing_right": 4}
     assert len(builds) == counts.get(name, 3)
     for build in builds:

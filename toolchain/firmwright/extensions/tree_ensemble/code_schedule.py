@@ -42,7 +42,7 @@ from firmwright.extensions.tree_ensemble.scores import store_sums
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Register, call_intrinsic
-from firmwright.ir.tir.intrinsic import Intrinsic, inputs, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
@@ -62,7 +62,12 @@ _BITS_COMPARISONS_MAX = 20
 
 A position on a grid takes 15 instructions more, and a threshold two bytes less.
 """
-_FPU = frozenset({"fpu"})
+_UPPER_UNIT = 1 << 12
+"""Thresholds in these multiples take one instruction on RISC-V, without a second part.
+
+They take two on Thumb, and more where they are below 2^11 by themselves, which is rare.
+"""
+_FPU, _RVM = frozenset({"fpu"}), frozenset({"rvm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +187,19 @@ def _build_float_code(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _build_grid_code(
-    keys: type[GridPositions], call: OpCall, config: ScheduleConfig, b: Kernel
+    keys: type[GridPositions],
+    unit: int,
+    call: OpCall,
+    config: ScheduleConfig,
+    b: Kernel,
 ) -> None:
     kind = grid_positions(forest_from_call(call), keys)
     assert kind is not None
-    _build(call, b, kind)
+    _build(call, b, kind, unit)
 
 
-def _build(call: OpCall, b: Kernel, kind: Comparands) -> None:
+def _build(call: OpCall, b: Kernel, kind: Comparands, unit: int = 1) -> None:
+    """Emit trees as code; positions on grids are compared in multiples of `unit`."""
     plan = plan_sums(call)
     with b.for_("row", call.input(0).shape[0]) as row:
         comparisons = _compare_features(b, row)
@@ -199,9 +209,9 @@ def _build(call: OpCall, b: Kernel, kind: Comparands) -> None:
             if isinstance(kind, GridPositions):
                 # Without a boundary, gcc adds the first key to every threshold.
                 for k in range(len(kind.features)):
-                    key = call_intrinsic(TREE_BOUNDARY.name, [b.load(keys, [k])], INT32)
-                    b.store(keys, [k], key)
-            comparisons = _compare_keys(b, kind, keys)
+                    parts = b.load(keys, [k]), unit
+                    b.store(keys, [k], call_intrinsic(TREE_KEY.name, parts, INT32))
+            comparisons = _compare_keys(b, kind, keys, unit)
         sums = b.reg("sum", INT32, len(plan.starts))
         for k, start in enumerate(plan.starts):
             b.store(sums, [k], start)
@@ -210,11 +220,13 @@ def _build(call: OpCall, b: Kernel, kind: Comparands) -> None:
         store_sums(call, b, plan, sums, row)
 
 
-def _compare_keys(b: Kernel, kind: FeatureKeys, keys: tir.Buffer) -> Comparison:
+def _compare_keys(
+    b: Kernel, kind: FeatureKeys, keys: tir.Buffer, unit: int
+) -> Comparison:
     def compare(
         forest: Forest, at: int, threshold: float
     ) -> Sequence[_BranchCondition]:
-        key, limit = b.load(keys, [int(forest.columns[at])]), int(threshold)
+        key, limit = b.load(keys, [int(forest.columns[at])]), int(threshold) * unit
         if isinstance(kind, FloatBits):
             left, right = kind.is_left(key, limit), kind.is_right(key, limit)
         else:
@@ -326,6 +338,20 @@ TREE_BOUNDARY = Intrinsic(
     doc="Returns the leaf. The compiler optimizes no code across this point.",
     instructions=0,
 )
+TREE_KEY = Intrinsic(
+    name="tree_key",
+    operands=(*inputs(INT32, "position"), *immediates("unit")),
+    result=INT32,
+    meaning=lambda position, unit: position * unit,
+    portable="return position * unit;",
+    requires="gnu",
+    text={
+        "gnu": "int32_t key = position * unit;\n"
+        '__asm__ volatile("" : "+r"(key) : : "memory");\nreturn key;'
+    },
+    doc="Returns a position in multiples of a unit, which the compiler forgets.",
+    instructions=0,
+)
 LEAF_VALUE = Intrinsic(
     name="leaf_value",
     operands=(*pointers(INT32, values=1), *inputs(INT32, "place")),
@@ -334,7 +360,7 @@ LEAF_VALUE = Intrinsic(
     portable="return values[place];",
     doc="Returns a value of a leaf, whose place among the values is known to exist.",
 )
-INTRINSICS = (TREE_BOUNDARY, LEAF_VALUE)
+INTRINSICS = (TREE_BOUNDARY, TREE_KEY, LEAF_VALUE)
 
 
 def _schedule(
@@ -357,8 +383,9 @@ def _schedule(
 
 _grid_table = partial(_build_grid_table, GridPositionsOfBits)
 _float_grid_table = partial(_build_grid_table, GridPositions)
-_grid_code = partial(_build_grid_code, GridPositionsOfBits)
-_float_grid_code = partial(_build_grid_code, GridPositions)
+_grid_code = partial(_build_grid_code, GridPositionsOfBits, 1)
+_upper_code = partial(_build_grid_code, GridPositionsOfBits, _UPPER_UNIT)
+_float_grid_code = partial(_build_grid_code, GridPositions, 1)
 
 SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
     _schedule("float_table", _float_table_configs, _build_float_table, requires=_FPU),
@@ -375,6 +402,7 @@ SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
     ),
     _schedule("code", _bits_code_configs, _build_code, goal="speed"),
     _schedule("float_code", _float_code_configs, _build_float_code, "speed", _FPU),
+    _schedule("upper_code", _grid_code_configs, _upper_code, "speed", _RVM),
     _schedule("grid_code", _grid_code_configs, _grid_code, goal="speed"),
     _schedule("float_grid_code", _grid_code_configs, _float_grid_code, "speed", _FPU),
 )
