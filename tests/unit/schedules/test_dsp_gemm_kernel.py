@@ -10,6 +10,7 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Rounding
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
@@ -20,6 +21,7 @@ from firmwright.schedules.cortex_m_dsp import (
     depthwise_sliding_window,
 )
 from firmwright.schedules.cortex_m_dsp.microkernels import (
+    SHORT_UNROLL,
     RepeatedSteps,
     repeated_steps,
 )
@@ -59,11 +61,15 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
     )
 
 
-def built(call: OpCall, config: ScheduleConfig) -> str:
+def function(call: OpCall, config: ScheduleConfig) -> tir.PrimFunc:
     kernel = Kernel("kernel", call)
     schedule = CONVOLUTION if call.op == "conv2d" else MATRIX
     schedule.build(call, config, kernel)
-    return str(kernel.build())
+    return kernel.build()
+
+
+def built(call: OpCall, config: ScheduleConfig) -> str:
+    return str(function(call, config))
 
 
 @pytest.mark.sampled(3)
@@ -113,6 +119,29 @@ def test_steps_without_a_large_divisor_are_a_loop_and_a_rest(
             used.update(re.findall(r"[a-z]+_\dx\d\w*", built(layer, limited)))
     assert {"paired_2x4_loop_8", "paired_2x4_1", "paired_4x2_1"} <= used
     assert {"bytes_8x1_loop_3", "bytes_8x1_1"} <= used
+
+
+def test_a_short_loop_is_left_out_where_it_has_the_same_code(
+    random_convolution, random_fully_connected
+) -> None:
+    left_out = shortened = 0
+    for seed in SEEDS:
+        for call in (
+            symmetric(random_convolution(seed, depthwise=False)),
+            symmetric(random_fully_connected(seed)),
+        ):
+            schedule = CONVOLUTION if call.op == "conv2d" else MATRIX
+            offered = schedule.with_short_loops(only=False).configs(call)
+            short = schedule.with_short_loops().configs(call)
+            for config, other in zip(schedule.configs(call), short, strict=True):
+                assert other in offered
+                if other != config:
+                    shortened += 1
+                else:
+                    left_out += 1
+                    limited = replace(config, steps=SHORT_UNROLL)
+                    assert function(call, limited) == function(call, config)
+    assert min(left_out, shortened) > 10
 
 
 @pytest.mark.parametrize("dead", [False, True])

@@ -67,9 +67,9 @@ class Schedule(Generic[ConfigT_co]):
     that goal: `--flash` makes `balanced` `size`, and `--ram` also offers `ram`. `fold`
     accumulates rows if the call is computed row by row (see `RowReduction.accumulate`).
     `short_loops` returns a configuration with less unrolling, for flash with a small
-    instruction cache. `takes_weight_zero_point` is set if weights may have a zero point
-    other than 0. `time_max`, if set, is the maximum share of the default loops'
-    predicted instructions.
+    instruction cache, or the same one if its loops are short. `takes_weight_zero_point`
+    is set if weights may have a zero point other than 0. `time_max`, if set, is the
+    maximum share of the default loops' predicted instructions.
     """
 
     name: str

@@ -36,9 +36,11 @@ from firmwright.schedules.cortex_m_dsp.im2col import (
     Im2colPacker,
 )
 from firmwright.schedules.cortex_m_dsp.microkernels import (
+    MAX_UNROLL,
     SHORT_UNROLL,
     alternative_unrolls,
     default_unroll,
+    has_same_steps,
 )
 from firmwright.schedules.gemm import Gemm
 from firmwright.schedules.row_band import pixel_blocks, window_rows
@@ -135,8 +137,9 @@ def _space(op: OpCall) -> Sequence[Im2colConfig]:
 def _short_loops(op: OpCall, config: Im2colConfig) -> Im2colConfig:
     words = layer_layout(op).words
     if config.weights == "int4":
-        words //= 2
-    return replace(config, steps=default_unroll(words, SHORT_UNROLL))
+        return replace(config, steps=default_unroll(words // 2, SHORT_UNROLL))
+    steps = default_unroll(words, SHORT_UNROLL)
+    return config if has_same_steps(words, steps) else replace(config, steps=steps)
 
 
 def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
@@ -309,9 +312,12 @@ def _matrix_space(op: OpCall) -> Sequence[RowsConfig]:
 
 def _matrix_short_loops(op: OpCall, config: RowsConfig) -> RowsConfig:
     words = layer_layout(op).words
+    most = MAX_UNROLL
     if config.input == "bytes":
-        words //= 2
-    return replace(config, steps=default_unroll(words, SHORT_UNROLL))
+        words, most = words // 2, MAX_UNROLL // 2
+    steps = default_unroll(words, SHORT_UNROLL)
+    is_same = has_same_steps(words, steps, most)
+    return config if is_same else replace(config, steps=steps)
 
 
 def _build_matrix(op: OpCall, config: RowsConfig, b: Kernel) -> None:

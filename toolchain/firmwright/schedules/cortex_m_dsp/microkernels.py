@@ -246,6 +246,17 @@ def repeated_steps(words: int, limit: int = MAX_UNROLL) -> RepeatedSteps:
     return min((RepeatedSteps(size, words % size) for size in sizes), key=cost)
 
 
+def has_same_steps(words: int, limit: int, most: int = MAX_UNROLL) -> bool:
+    """Return whether at most `limit` steps per call are the same as at most `most`.
+
+    A step multiplies one of the `words` of a column, or two, if weights are packed so.
+    """
+    counts = (words,) if words % 2 else (words, words // 2)
+    return all(
+        repeated_steps(count, limit) == repeated_steps(count, most) for count in counts
+    )
+
+
 def alternative_unrolls(words: int) -> list[int]:
     default = default_unroll(words)
     candidates = {default_unroll(words, limit) for limit in (4, 8, 16, 24, MAX_UNROLL)}
