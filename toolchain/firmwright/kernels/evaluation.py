@@ -23,7 +23,7 @@ def evaluate_expression(node: tir.Expr, values: Mapping[str, Array]) -> Array:
     Raises InternalError if signed arithmetic overflows, which the C of the expression
     must not do either.
     """
-    return _run(_COMPILER.compile(node, Bounds()), node.dtype, values)
+    return _run(_compiled_expression(node), node.dtype, values)
 
 
 def evaluate(
@@ -48,6 +48,11 @@ def evaluate(
     for lanes in _compiled(instr, tuple(immediates)):
         results.append(tuple(_run(lane, dtype, values) for lane, dtype in lanes))
     return tuple(results)
+
+
+@cache
+def _compiled_expression(node: tir.Expr) -> Eval:
+    return _COMPILER.compile(node, Bounds())
 
 
 @cache

@@ -257,7 +257,8 @@ class Lowering:
         choices: list[tuple[Schedule[ScheduleConfig], ScheduleConfig]] = []
         for schedule in self._fitting(call):
             for config in tuned.configs(schedule, op_call):
-                choices.append((schedule, config))
+                if call is whole or not config.is_for_overlap:
+                    choices.append((schedule, config))
         if self.equal_layers is None or call is not whole:
             return self._built_all(name, call, whole, choices)
         words = [format_schedule(schedule.name, config) for schedule, config in choices]
@@ -370,8 +371,7 @@ class Lowering:
         self, name: str, call: Call, rows: RowReduction
     ) -> LoweringCandidate:
         """Return the kernel that computes the result of a reduction from the sums."""
-        op_call = make_op_call(call, self.module)
-        kernel = finish_kernel(name, call.span, op_call, rows)
+        kernel = finish_kernel(name, call.span, make_op_call(call, self.module), rows)
         return self._priced(self._finish(kernel, call, call), call)
 
     def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:

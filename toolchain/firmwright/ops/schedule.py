@@ -30,6 +30,14 @@ class ScheduleConfig:
     them with the configurations that the schedule has for the layer.
     """
 
+    @property
+    def is_for_overlap(self) -> bool:
+        """Whether only an output that overlaps the input gains by it.
+
+        Bands of rows are never in the memory of their input.
+        """
+        return False
+
     def settings(self) -> dict[str, Setting]:
         """Return the fields that texts show, in their order; set flags are 1."""
         shown: dict[str, Setting] = {}

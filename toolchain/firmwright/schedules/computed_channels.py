@@ -1,6 +1,6 @@
 """Integer layers, and those of their channels that kernels compute."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -24,11 +24,11 @@ from firmwright.schedules.epilogue import (
 from firmwright.schedules.skip_constant_channels import (
     ChannelOrder,
     ConstantChannels,
+    constant_channel_values,
     no_constant_channels,
     order_computed_channels,
     select_channels,
     skip_channels,
-    skippable_values,
 )
 
 _SMALL_SUM = 1 << 22
@@ -52,6 +52,12 @@ class IntegerLayer:
         """Return the least and the greatest sum of each channel."""
         kind = self.input_dtype
         return accumulator_bounds(self.bias, self.weights, kind.min, kind.max)
+
+    @cached_property
+    def constant_channels(self) -> Mapping[int, int]:
+        """Return the values of the channels whose outputs are all equal."""
+        params = self.requantization
+        return {} if params is None else constant_channel_values(params, *self.bounds)
 
 
 @lru_cache(maxsize=8)  # all schedules of a layer ask for it, with each configuration
@@ -141,9 +147,14 @@ def _suits_all(
 def count_computed(op: OpCall) -> int:
     """Return how many channels of an int8 layer are not constant."""
     layer = integer_layer(op)
-    assert layer.requantization is not None
-    values = skippable_values(op, layer.requantization, *layer.bounds)
-    return len(layer.weights) - len(values)
+    return len(layer.weights) - len(_skippable_channels(op, layer))
+
+
+def _skippable_channels(op: OpCall, layer: IntegerLayer) -> dict[int, int]:
+    """Return the values of constant channels; none if the code must suit them all."""
+    if op.any_weights or op.all_channels:
+        return {}
+    return dict(layer.constant_channels)
 
 
 def computed_channels(
@@ -163,8 +174,8 @@ def computed_channels(
     params = layer.requantization
     outputs = len(layer.weights)
     constants = no_constant_channels(outputs)
-    if params is not None and layer.input_dtype == INT8:
-        values = skippable_values(b.call, params, low, high)
+    if layer.input_dtype == INT8:
+        values = _skippable_channels(b.call, layer)
         if values and not _suits_all((low, high), list(values), group_for):
             constants = skip_channels(b, values, outputs, only_if_many=only_if_many)
     group = group_for(outputs - len(constants.values) or 1)

@@ -8,7 +8,6 @@ import numpy as np
 from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
-from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, output_bounds
@@ -67,18 +66,6 @@ class ConstantChannels:
 
 def no_constant_channels(channels: int) -> ConstantChannels:
     return ConstantChannels({}, channels, None)
-
-
-def skippable_values(
-    op: OpCall, params: Requantization, low: Array, high: Array
-) -> dict[int, int]:
-    """Return the values of constant channels, unless the code must not depend on them.
-
-    Accumulators are in [low[c], high[c]].
-    """
-    if op.any_weights or op.all_channels:
-        return {}
-    return constant_channel_values(params, low, high)
 
 
 def skip_channels(
@@ -167,6 +154,10 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
 def constant_channel_values(
     params: Requantization, low: Array, high: Array
 ) -> dict[int, int]:
+    """Return the values of constant channels, by channel.
+
+    Accumulators are in [low[c], high[c]].
+    """
     least, most = output_bounds(params, low, high)
     constant = np.flatnonzero(least == most).tolist()
     return {channel: int(least[channel]) for channel in constant}

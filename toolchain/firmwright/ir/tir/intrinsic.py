@@ -139,11 +139,14 @@ class IntrinsicsOnUse(IntrinsicTable):
         return name in self._ready or name in self._makers
 
     def __getitem__(self, name: str) -> Intrinsic:
-        if name not in self:
-            raise KeyError(name)
-        if name not in self._ready:
-            self._ready[name] = self._makers[name]()
-        return self._ready[name]
+        found = self._ready.get(name)
+        if found is None:
+            if name not in self:
+                raise KeyError(name)
+            if name not in self._ready:
+                self._ready[name] = self._makers[name]()
+            found = self._ready[name]
+        return found
 
     def __contains__(self, name: object) -> bool:
         while self._unread and not self._knows(name):

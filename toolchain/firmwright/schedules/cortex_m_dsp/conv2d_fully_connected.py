@@ -76,6 +76,10 @@ class Im2colConfig(ScheduleConfig):
     source: Literal["input", "band"] = "input"
     """Where windows are read: in the input, or in a padded copy of its rows."""
 
+    @property
+    def is_for_overlap(self) -> bool:
+        return self.order == "backward"
+
 
 @dataclass(frozen=True, slots=True)
 class RowsConfig(ScheduleConfig):
