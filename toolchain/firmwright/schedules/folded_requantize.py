@@ -36,6 +36,8 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimu
 from firmwright.ops.requantize import Requantization
 
 _ADDEND_LIMIT = 1 << 30
+_NEAR = 2
+"""Accumulators around the threshold of real arithmetic that are searched first."""
 SPARE_BITS = 16
 """Low zeros of the multipliers of layers with 64-bit biases."""
 FITTED_LEFT = 8
@@ -160,8 +162,7 @@ def _decisive_points(
     are those before. Accumulators are in [least[c], end[c]).
     """
     outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
-    first = np.repeat(least[None], len(outputs), axis=0)
-    after = np.repeat(end[None], len(outputs), axis=0)
+    first, after = _near_thresholds(params, outputs, least, end)
     # Binary search for the least accumulator of each output.
     while (first < after).any():
         middle = (first + after) // 2
@@ -171,6 +172,25 @@ def _decisive_points(
     points = np.concatenate([first, first - 1])
     points = np.where((points >= least) & (points < end), points, 0)
     return outputs, points, np.concatenate([first < end, first > least])
+
+
+def _near_thresholds(
+    params: Requantization, outputs: Array, least: Array, end: Array
+) -> tuple[Array, Array]:
+    """Return the ends of a search for the least accumulator of each output.
+
+    They are near the threshold of real arithmetic where that proves right.
+    """
+    shape = len(outputs), len(least)
+    slopes = np.ldexp(np.maximum(params.multipliers, 1.0), np.array(params.shifts) - 31)
+    ideal = np.clip((outputs - params.zero_point - 0.5) / slopes, least, end)
+    guess = np.rint(np.broadcast_to(ideal, shape)).astype(np.int64)
+    first = np.clip(guess - _NEAR, least, end)
+    after = np.clip(guess + _NEAR, least, end)
+    before, last = np.maximum(first - 1, least), np.minimum(after, end - 1)
+    is_late = (first > least) & (params.apply(before, INT64) >= outputs)
+    is_early = (after < end) & (params.apply(last, INT64) < outputs)
+    return np.where(is_late, least, first), np.where(is_early, end, after)
 
 
 def _fit_multipliers(

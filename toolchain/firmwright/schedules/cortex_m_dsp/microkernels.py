@@ -115,9 +115,10 @@ def _widen_bytes(words: Array) -> Array:
     return np.asarray(stacked.astype(np.uint32))
 
 
-def _unrolled(tile: GemmTile, steps: int) -> Intrinsic:
+def _unrolled(tile: GemmTile, steps: int, *, is_loop: bool = False) -> Intrinsic:
+    """Return the micro-kernel of `steps` steps, which its code may repeat."""
     program = gemm_program(tile, steps)
-    forms = gemm_forms(tile, steps)
+    forms = gemm_forms(tile, steps, is_loop=is_loop)
     access: Literal["out", "inout"] = "inout"
     if tile.packing is Packing.FRESH:
         access = "out"
@@ -128,7 +129,7 @@ def _unrolled(tile: GemmTile, steps: int) -> Intrinsic:
             *(Operand(name, access, INT32) for name in ACCUMULATORS),
         ),
         meaning=partial(sums_of_products, tile),
-        portable=portable_text(program),
+        portable=portable_text(gemm_program(tile, steps, is_loop=is_loop)),
         doc=_doc(tile, steps),
         requires="dsp",
         text={"gnu": body_text(forms)},
@@ -154,8 +155,8 @@ def _doc(tile: GemmTile, steps: int) -> str:
 
 def _loop(tile: GemmTile, steps: int) -> Intrinsic:
     """Return a micro-kernel that repeats `steps` steps, for a number of steps given."""
-    plain = _unrolled(tile, steps)
-    w, x, *sums = plain.operands
+    once = _unrolled(tile, steps, is_loop=True)
+    w, x, *sums = once.operands
     forms = gemm_forms(tile, steps, is_loop=True)
 
     def run(w: Array, x: Array, count: Array, *sums: Array) -> tuple[Array, ...]:
@@ -166,10 +167,10 @@ def _loop(tile: GemmTile, steps: int) -> Intrinsic:
     def count_instructions(args: Sequence[int]) -> int:
         each = instruction_count(gemm_program(tile, 1)) * steps
         repeats = args[2] // steps
-        return (each + _LOOP_INSTRUCTIONS) * repeats + plain.instructions - each
+        return (each + _LOOP_INSTRUCTIONS) * repeats + once.instructions - each
 
     return replace(
-        plain,
+        once,
         name=f"{tile.name}_loop_{steps}",
         operands=(
             replace(w, extent=w.extent // steps, times="steps"),
@@ -178,10 +179,7 @@ def _loop(tile: GemmTile, steps: int) -> Intrinsic:
             *sums,
         ),
         meaning=run,
-        portable=portable_text(gemm_program(tile, steps, is_loop=True)),
-        doc=f"Repeats {plain.doc}",
-        text={"gnu": body_text(forms)},
-        definitions=macro_definitions(forms),
+        doc=f"Repeats {once.doc}",
         count=count_instructions,
         cycles=lambda core, args: executed_cycles(forms, core, args[2]),
     )
