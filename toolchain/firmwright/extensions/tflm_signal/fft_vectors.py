@@ -1,10 +1,17 @@
-"""rfft of int16 on RISC-V vectors, with the formulas and tables of fft_schedules.py.
+"""rfft of int16 on vectors, with the formulas and tables of fft_schedules.py.
 
-A vector has the real or the imaginary parts of some butterflies, of one block or of
-several. VSMUL rounds as the definition does; products are added in 32 bits.
+On RISC-V, a vector has the real or the imaginary parts of some butterflies, of one
+block or of several. VSMUL rounds as the definition does; products are added in 32 bits.
+
+On Helium, a vector has four complex numbers. VQRDMULH rounds as the definition does,
+and so do VQRDMLSDH and VQRDMLADHX, which add two products first. Factors are gathered.
+The transform has stages of radix 4 only. The last products may exceed 16 bits: they
+wrap.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from textwrap import indent
 
 import numpy as np
@@ -20,12 +27,14 @@ from firmwright.extensions.tflm_signal.fft_lowering import (
 )
 from firmwright.extensions.tflm_signal.fft_schedules import even_widths, stage_factors
 from firmwright.ir.graph import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule, ScheduleConfig
+from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
 _LANES = 8
+_RADIX = 4
 _HALF = 1 << (BITS - 1)
 
 
@@ -126,71 +135,96 @@ def _stage_text() -> str:
     return _insert("stage", **bodies)
 
 
-def _intrinsic(
-    name: str,
-    operands: tuple[Operand, ...],
-    meaning: Callable[..., Array],
-    text: str,
-    portable: str,
-    doc: str,
-    count: Callable[[Sequence[int]], int],
-) -> Intrinsic:
-    return Intrinsic(
-        f"rvv_fft_{name}",
-        operands,
-        meaning,
-        portable,
-        doc,
-        requires="rvv",
-        text={"gnu": text},
-        count=count,
+def _helium_first_text() -> str:
+    loads = _of_parts("mve_load_samples", _RADIX)
+    return _insert("mve_first_stage", body=[*loads, _C["mve_sums_of_four"]])
+
+
+def _helium_stage_text() -> str:
+    lines = _of_parts("mve_load_part", _RADIX)
+    lines += [fill_text(_C["mve_turn"], q=q) for q in range(1, _RADIX)]
+    return _insert("mve_stage", body=[*lines, _C["mve_sums_of_four"]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """The micro-kernels of a transform: of the first and the other stages, and bins."""
+
+    first_stage: Intrinsic
+    stage: Intrinsic
+    bins: Intrinsic
+
+
+def _kernels(feature: str, texts: Sequence[str], costs: Sequence[int]) -> _Kernels:
+    """Return micro-kernels, with the instructions of eight elements of their loops."""
+    first, stage, bins = texts
+    of_first, of_stage, of_bins = costs
+    return _Kernels(
+        Intrinsic(
+            f"{feature}_fft_first_stage",
+            (
+                *pointers(INT16, "w", numbers=2),
+                *pointers(INT16, samples=2),
+                *pointers(UINT16, order=1),
+                *immediates("have", "blocks", "radix"),
+            ),
+            _first_stage,
+            _C["first_stage_portable"],
+            "The first stage of a transform of samples in digit-reversed order.",
+            requires=feature,
+            text={"gnu": first},
+            count=lambda args: 10 + -(-args[4] // _LANES) * of_first,
+        ),
+        Intrinsic(
+            f"{feature}_fft_stage",
+            (
+                *pointers(INT16, "rw", numbers=2),
+                *pointers(INT16, factors=2),
+                *immediates("size", "blocks"),
+            ),
+            _stage,
+            _C["stage_portable"],
+            "A stage of a transform, of radix 4.",
+            requires=feature,
+            text={"gnu": stage},
+            count=lambda args: 10 + -(-args[2] * args[3] // _LANES) * of_stage,
+        ),
+        Intrinsic(
+            f"{feature}_fft_bins",
+            (
+                *pointers(INT16, "w", bins=2),
+                *pointers(INT16, numbers=2, quarters=2),
+                *immediates("count"),
+            ),
+            _bins,
+            "\n".join([_C["ends"], _C["bins_portable"]]),
+            "The bins of real samples, given the transform of their pairs.",
+            requires=feature,
+            text={"gnu": "\n".join([_C["ends"], bins])},
+            count=lambda args: 10 + -(-args[3] // (2 * _LANES)) * of_bins,
+        ),
     )
 
 
-FIRST_STAGE = _intrinsic(
-    "first_stage",
-    (
-        *pointers(INT16, "w", numbers=2),
-        *pointers(INT16, samples=2),
-        *pointers(UINT16, order=1),
-        *immediates("have", "blocks", "radix"),
-    ),
-    _first_stage,
-    _first_text(),
-    _C["first_stage_portable"],
-    "The first stage of a transform of samples in digit-reversed order.",
-    lambda args: 10 + -(-args[4] // _LANES) * 80,
+_RVV = _kernels("rvv", (_first_text(), _stage_text(), _C["bins"]), (80, 80, 55))
+_MVE = _kernels(
+    "mve",
+    (_helium_first_text(), _helium_stage_text(), _C["mve_bins"]),
+    (60, 70, 50),
 )
-STAGE = _intrinsic(
-    "stage",
-    (
-        *pointers(INT16, "rw", numbers=2),
-        *pointers(INT16, factors=2),
-        *immediates("size", "blocks"),
-    ),
-    _stage,
-    _stage_text(),
-    _C["stage_portable"],
-    "A stage of a transform, of radix 4.",
-    lambda args: 10 + max(args[2] * args[3] // _LANES, min(args[2:])) * 80,
+INTRINSICS = tuple(
+    kernel for of in (_RVV, _MVE) for kernel in (of.first_stage, of.stage, of.bins)
 )
-BINS = _intrinsic(
-    "bins",
-    (
-        *pointers(INT16, "w", bins=2),
-        *pointers(INT16, numbers=2, quarters=2),
-        *immediates("count"),
-    ),
-    _bins,
-    "\n".join([_C["ends"], _C["bins"]]),
-    "\n".join([_C["ends"], _C["bins_portable"]]),
-    "The bins of real samples, given the transform of their pairs.",
-    lambda args: 10 + -(-args[3] // (2 * _LANES)) * 55,
-)
-INTRINSICS = (FIRST_STAGE, STAGE, BINS)
 
 
-def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _helium_configs(call: OpCall) -> Sequence[ScheduleConfig]:
+    count = call.attributes(FftAttrs).length // 2
+    stages = radix_stages(count)
+    fits = len(stages) > 1 and all(stage.radix == _RADIX for stage in stages)
+    return even_widths(call) if fits else ()
+
+
+def _build(kernels: _Kernels, call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     x, length = call.input(0), call.attributes(FftAttrs).length
     frames, have, count = x.elements // x.shape[-1], x.shape[-1], length // 2
     first, *others = radix_stages(count)
@@ -206,16 +240,30 @@ def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             b.pointer(b.input(0), frame * have, have),
             b.pointer(order, 0, first.blocks),
         ]
-        b.evaluate(FIRST_STAGE.name, [*operands, have, first.blocks, first.radix])
+        b.evaluate(
+            kernels.first_stage.name, [*operands, have, first.blocks, first.radix]
+        )
         table = b.pointer(factors, 0, factors.elements)
         for stage in others:
             both = b.pointer(numbers, 0, length, "rw"), table
-            b.evaluate(STAGE.name, [*both, stage.size, stage.blocks])
+            b.evaluate(kernels.stage.name, [*both, stage.size, stage.blocks])
         bins = b.pointer(b.y, frame * (length + 2), length + 2, "w")
         inputs = b.pointer(numbers, 0, length), b.pointer(quarters, 0, count)
-        b.evaluate(BINS.name, [bins, *inputs, count])
+        b.evaluate(kernels.bins.name, [bins, *inputs, count])
 
 
 SCHEDULES = (
-    Schedule("rvv.rfft.vectors", "rfft", frozenset({"rvv"}), even_widths, _build),
+    Schedule(
+        "rvv.rfft.vectors",
+        "rfft",
+        frozenset({"rvv"}),
+        even_widths,
+        partial(_build, _RVV),
+    ),
+    helium_schedule(
+        "helium.rfft.vectors",
+        "rfft",
+        configs=_helium_configs,
+        build=partial(_build, _MVE),
+    ),
 )
