@@ -6,6 +6,7 @@ scalar floats.
 """
 
 import operator
+from collections.abc import Callable
 from typing import Annotated
 
 from firmwright.base.dtypes import FLOAT32, INT32
@@ -22,12 +23,13 @@ from firmwright.kernels.isa.vectors import (
     fused_multiply_add,
     larger_number,
     nearest_away,
+    nearest_even,
     repeat,
     smaller_number,
 )
 
-_AWAY = "__RISCV_FRM_RMM"
-"""Rounds to nearest, halves away from zero."""
+_AWAY, _EVEN = "__RISCV_FRM_RMM", "__RISCV_FRM_RNE"
+"""Rounds to nearest, halves away from zero or to even."""
 _PAIRS = {
     "vfadd": operator.add,
     "vfsub": operator.sub,
@@ -92,6 +94,15 @@ def _add_conversions(v: Vectors) -> None:
         """Return the nearest integers, halves away from zero, saturated."""
         return each(_nearest, a)
 
+    even = f"vfcvt_x_f_even_v_{v.group(INT32)}"
+
+    @RVV_FLOAT.instruction("", even, c=f"__riscv_{name}_rm({{a}}, {_EVEN}, {{vl}})")
+    def vfcvt_even(
+        a: Annotated[Lanes, v.of(FLOAT32)], vl: Word
+    ) -> Annotated[Lanes, v.of(INT32)]:
+        """Return the nearest integers, halves to even, saturated."""
+        return each(_nearest_even, a)
+
     name = f"vreinterpret_v_{v.group(INT32)}_{v.group(FLOAT32)}"
 
     @RVV_FLOAT.instruction("", name, c=f"__riscv_{name}({{a}})")
@@ -108,6 +119,16 @@ def _as_float(value: ArithExpr) -> ArithExpr:
 
 
 def _nearest(value: ArithExpr) -> ArithExpr:
-    """Return the nearest int32, saturated; the greatest if x is not a number."""
-    nearest = float_to_int(value, nearest_away)
-    return select(value.equal(value), nearest, constant(INT32.max, INT32))
+    return _saturated(value, nearest_away)
+
+
+def _nearest_even(value: ArithExpr) -> ArithExpr:
+    return _saturated(value, nearest_even)
+
+
+def _saturated(
+    value: ArithExpr, nearest: Callable[[ArithExpr], ArithExpr]
+) -> ArithExpr:
+    """Return `nearest` as int32, saturated; the greatest if x is not a number."""
+    whole = float_to_int(value, nearest)
+    return select(value.equal(value), whole, constant(INT32.max, INT32))

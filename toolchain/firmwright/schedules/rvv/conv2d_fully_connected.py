@@ -23,10 +23,12 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv.endings import (
     BYTES,
     EXACT,
+    FLOAT_BYTES,
     HALVES,
     NOMINAL_LANES,
     SUMS,
     Ending,
+    LayerEnding,
     layer_ending,
     pixel_sums,
 )
@@ -125,8 +127,12 @@ class RvvDotKernel:
 
 
 LOOPS = (
-    *(RvvDotKernel(BYTES, pixels) for pixels in (3, 6, 12)),
-    *(RvvDotKernel(each, 1, n) for each in (BYTES, SUMS[INT8]) for n in _GROUPS),
+    *(RvvDotKernel(each, n) for each in (BYTES, FLOAT_BYTES) for n in (3, 6, 12)),
+    *(
+        RvvDotKernel(each, 1, n)
+        for each in (BYTES, FLOAT_BYTES, SUMS[INT8])
+        for n in _GROUPS
+    ),
     *(RvvDotKernel(each, n) for each in (HALVES, EXACT) for n in (1, 2, 3, 6, 12)),
     RvvDotKernel(SUMS[INT16], 1),
     *(RvvDotKernel(SUMS[INT8], n) for n in (3, 6, 12)),
@@ -195,14 +201,15 @@ def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weight_offsets(op)
-    _emit(op, b, kernel.reshape(len(kernel), -1), kernel_window(op))
-
-
-def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
-    """Compute a layer with weights `flat` [channel, tap]."""
-    layer = layer_ending(op, takes_zero_point=True)
+    kernel, layer = weight_offsets(op), layer_ending(op, takes_zero_point=True)
     assert layer is not None
+    emit_layer(op, b, kernel.reshape(len(kernel), -1), kernel_window(op), layer)
+
+
+def emit_layer(
+    op: OpCall, b: Kernel, flat: Array, window: ConvWindow, layer: LayerEnding
+) -> None:
+    """Compute a layer with weights `flat` [channel, tap]."""
     taps = adjacent_taps(window, op.input(0).shape[-1])
     assert taps is not None
     rows, run = taps
@@ -232,7 +239,9 @@ def depthwise_window(op: OpCall) -> ConvWindow:
 def _build_single(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weight_offsets(op)
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    _emit(op, b, flat, depthwise_window(op))
+    layer = layer_ending(op, takes_zero_point=True)
+    assert layer is not None
+    emit_layer(op, b, flat, depthwise_window(op), layer)
 
 
 _BY_CHANNEL = tuple(

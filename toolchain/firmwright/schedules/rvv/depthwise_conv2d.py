@@ -26,10 +26,12 @@ from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv.endings import (
     BYTES,
+    FLOAT_BYTES,
     HALVES,
     NOMINAL_LANES,
     SUMS,
     Ending,
+    LayerEnding,
     layer_ending,
     pixel_sums,
 )
@@ -130,6 +132,8 @@ _FORMS = (
     (BYTES, True, True),
     (HALVES, False, False),
     (HALVES, False, True),
+    (FLOAT_BYTES, False, False),
+    (FLOAT_BYTES, False, True),
     (SUMS[INT8], False, False),
     (SUMS[INT8], False, True),
 )
@@ -189,9 +193,13 @@ def _adjacent_pixels(window: ConvWindow, width: int, channels: int, lanes: int) 
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weight_offsets(op)[0]
     layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
+    emit_depthwise(op, b, layer)
+
+
+def emit_depthwise(op: OpCall, b: Kernel, layer: LayerEnding) -> None:
+    kernel = weight_offsets(op)[0]
     blocks = DepthwiseBlocks.of(op)
     flat = kernel.reshape(-1, kernel.shape[2]).T
     has_point = has_weight_zero_point(op)

@@ -29,6 +29,7 @@ from typing import TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import (
+    FLOAT32,
     INT8,
     INT16,
     INT32,
@@ -54,6 +55,7 @@ from firmwright.kernels.elementwise import value_intrinsic
 from firmwright.kernels.isa.c_numbers import equal, greater, less
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import reinterpret, riscv_row
+from firmwright.kernels.isa.vectors import float_to_int, nearest_even
 from firmwright.kernels.program import VirtualRegister
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
@@ -105,6 +107,7 @@ class Ending:
     element: Intrinsic | None = None
     scale: _Scale | None = None
     instructions: int = 2
+    requires: str = "rvv"
 
     def text(
         self, sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str = "vl"
@@ -262,6 +265,48 @@ SUMS = {
 """Endings that leave sums to a schedule, by the type of inputs."""
 
 
+# ---- factors of float32 --------------------------------------------------------------
+
+
+def _scale_by_float(
+    k: VectorBuilder,
+    lanes: int,
+    values: Sequence[VirtualRegister],
+    factor: Callable[[str], VirtualRegister],
+) -> None:
+    words, floats = (partial(riscv_row, lanes, dtype) for dtype in (INT32, FLOAT32))
+    as_float = reinterpret(lanes, INT32, FLOAT32)
+    scale = k.named("scale", as_float, factor("scale_bits"))
+    for value in values:
+        product = k(floats("vfmul_vv"), k(floats("vfcvt_f_x_v"), value), scale)
+        k(words("vfcvt_x_f_even_v"), product, into=value)
+
+
+def _scaled_by_float(**x: ArithExpr) -> ArithExpr:
+    scale = call_intrinsic("float_of_bits", [x["scale_bits"]], FLOAT32)
+    nearest = float_to_int(x["sum"].cast(FLOAT32) * scale, nearest_even)
+    short = minimum(maximum(nearest, INT16.min), INT16.max) + x["zero_point"]
+    return minimum(maximum(short, x["low"]), x["high"]).cast(INT8)
+
+
+_FLOAT_SETTINGS = ("zero_point", "low", "high")
+FLOAT_BYTES = Ending(
+    "_float",
+    INT8,
+    INT8,
+    ("scale_bits",),
+    _FLOAT_SETTINGS,
+    value_intrinsic(
+        "rvv_requantized_float",
+        inputs(INT32, "sum", "scale_bits", *_FLOAT_SETTINGS),
+        _scaled_by_float,
+        "Multiplies a sum with its bias by the float of some bits.",
+    ),
+    _scale_by_float,
+    9,
+    "rvvf",
+)
+
 # ---- exact factors -------------------------------------------------------------------
 
 
@@ -385,7 +430,7 @@ def layer_ending(op: OpCall, *, takes_zero_point: bool = False) -> LayerEnding |
         return None
     is_matrix = op.op == "fully_connected"
     if op.input(0).dtype == INT8:
-        if op.numerics == "onnx" or (is_matrix and not has_int32_multiplier(op)):
+        if is_matrix and not has_int32_multiplier(op):
             return None
         return ending_by_word(BYTES, layer_requantization(op))
     axis = 3 if op.op == "depthwise_conv2d" else 0
@@ -409,5 +454,5 @@ def _exact_ending(step: ExactScale, reach: Array) -> LayerEnding | None:
 
 
 INTRINSICS = tuple(
-    ending.element for ending in (BYTES, HALVES, EXACT) if ending.element
+    ending.element for ending in (BYTES, HALVES, EXACT, FLOAT_BYTES) if ending.element
 )

@@ -1,7 +1,8 @@
 """Layers whose requantization vectors of integers do not have.
 
-ONNX Runtime requantizes in float32. Sums of all channels are in lanes, and those of a
-block of pixels become outputs one by one, as on cores without vectors.
+ONNX Runtime requantizes in float32, which integers do only for some factors. Sums of
+all channels are in lanes, and those of a block of pixels become outputs one by one, as
+on cores without vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +46,8 @@ def _has_sums(op: OpCall) -> bool:
     return bool(low.min() >= INT32.min and high.max() <= INT32.max)
 
 
-def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+def sums_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    """Return a configuration of layers whose sums of bytes fit 32 bits."""
     if not op.input(0).dtype == op.input(1).dtype == INT8:
         return ()
     match op.op:
@@ -125,7 +127,7 @@ def _finisher(
     return finish
 
 
-_rvv = partial(Schedule, requires=frozenset({"rvv"}), configs=_configs)
+_rvv = partial(Schedule, requires=frozenset({"rvv"}), configs=sums_configs)
 SCHEDULES = (
     _rvv("rvv.conv2d.sums", "conv2d", build=_build),
     _rvv("rvv.fully_connected.sums", "fully_connected", build=_build),

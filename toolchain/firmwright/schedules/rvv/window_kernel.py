@@ -336,7 +336,7 @@ class WindowForm:
             meaning=self.meaning,
             portable=self.portable(),
             doc="Products of windows and the weights of all channels, requantized.",
-            requires="rvv",
+            requires=ending.requires,
             text={"gnu": text},
             calls=(ending.element.name,) if ending.element else (),
             count=lambda args: count(*(args[first + n] for n in (1, 2, 5))),
