@@ -175,7 +175,9 @@ class _Walk:
         names += [f"step_{self.isa}"] * (self.steps - self.levels)
         lines = [line for name in names for line in sections[name].splitlines()]
         text = "\n".join(f'    "{line}\\n"' for line in lines)
-        return sections["asm"].replace("$lines", text)
+        # Armv6-M has the instructions for eight registers only.
+        register = "l" if self.isa == "thumb1" else "r"
+        return fill_text(sections["asm"], lines=text, register=register)
 
     def _text(self, sections: Mapping[str, str], descend: str) -> str:
         begin, add, end = self._sums(sections)
