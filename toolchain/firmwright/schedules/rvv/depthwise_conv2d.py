@@ -31,10 +31,9 @@ from firmwright.schedules.rvv.endings import (
     NOMINAL_LANES,
     SUMS,
     Ending,
-    LayerEnding,
-    layer_ending,
     pixel_sums,
 )
+from firmwright.schedules.rvv.layer_endings import LayerEnding, layer_ending
 from firmwright.schedules.rvv.window_kernel import (
     WindowForm,
     emit_window_kernel,

@@ -28,7 +28,8 @@ from firmwright.schedules.rvv.depthwise_conv2d import (
     DepthwiseKernel,
     has_short_offsets,
 )
-from firmwright.schedules.rvv.endings import SUMS, layer_ending
+from firmwright.schedules.rvv.endings import SUMS
+from firmwright.schedules.rvv.layer_endings import layer_ending
 from firmwright.schedules.rvv.window_kernel import (
     WindowCall,
     adjacent_taps,

@@ -35,9 +35,9 @@ from firmwright.schedules.rvv.endings import (
     BYTES,
     NOMINAL_LANES,
     ONCE,
-    layer_ending,
     limit_lanes,
 )
+from firmwright.schedules.rvv.layer_endings import layer_ending
 from firmwright.schedules.rvv.window_kernel import ROW_MOVES
 
 _C = read_sections(__file__)

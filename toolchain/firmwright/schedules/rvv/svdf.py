@@ -28,12 +28,8 @@ from firmwright.ops.svdf import (
 from firmwright.schedules.epilogue import accumulator_bounds
 from firmwright.schedules.rvv import requantize_values
 from firmwright.schedules.rvv.conv2d_fully_connected import choose_loop, longest_group
-from firmwright.schedules.rvv.endings import (
-    BYTES,
-    NOMINAL_LANES,
-    ending_by_word,
-    supports_requantize,
-)
+from firmwright.schedules.rvv.endings import BYTES, NOMINAL_LANES
+from firmwright.schedules.rvv.layer_endings import ending_by_word, supports_requantize
 from firmwright.schedules.rvv.sums import VectorSums
 from firmwright.schedules.rvv.window_kernel import ending_text
 from firmwright.schedules.svdf import (

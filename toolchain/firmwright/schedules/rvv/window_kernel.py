@@ -46,7 +46,8 @@ from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.row_band import RowMoves, pixel_blocks, window_rows
-from firmwright.schedules.rvv.endings import Ending, LayerEnding
+from firmwright.schedules.rvv.endings import Ending
+from firmwright.schedules.rvv.layer_endings import LayerEnding
 
 _C = read_sections(__file__)
 

@@ -14,7 +14,8 @@ from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.computed_channels import integer_layer
 from firmwright.schedules.rvv.conv2d_fully_connected import emit_layer
 from firmwright.schedules.rvv.depthwise_conv2d import emit_depthwise
-from firmwright.schedules.rvv.endings import FLOAT_BYTES, LayerEnding
+from firmwright.schedules.rvv.endings import FLOAT_BYTES
+from firmwright.schedules.rvv.layer_endings import LayerEnding
 from firmwright.schedules.rvv.layer_sums import sums_configs
 
 
