@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,18 @@ def test_bins_without_weights_are_left_out() -> None:
     assert run.widths.sum() == len(run.weights) < stored
 
 
+def test_a_table_of_weights_may_have_more_than_the_other() -> None:
+    call = bank(np.random.default_rng(2), 4, 0)
+    run = find_run(call)
+    longer = list(call.constants)
+    table = np.append(call.constants[2].array(), 7)  # type: ignore[union-attr]
+    longer[2] = Constant.from_array("longer", table, INT16)
+    other = find_run(replace(call, constants=tuple(longer)))
+    assert run is not None
+    assert other is not None
+    np.testing.assert_array_equal(run.weights, other.weights)
+
+
 def test_banks_with_negative_weights_or_repeated_bins_have_default_loops() -> None:
     call = bank(np.random.default_rng(1), 4, 0)
     for index, change in ((1, -1), (3, -2)):
@@ -206,3 +219,5 @@ def test_logarithms_of_words_match_the_reference(count: int) -> None:
         for high in (1 << 32, 1 << 16, 300, 2):
             drawn_values = rng.integers(0, high, count).astype(np.uint32)
             judge(call, schedule, [drawn_values])
+        greatest = UINT32.max - np.arange(count, dtype=np.uint32)
+        judge(call, schedule, [greatest])

@@ -50,7 +50,8 @@ class BankRun:
 def find_run(call: OpCall) -> BankRun | None:
     """Return the run of a bank, or None if a weight is negative or bins repeat."""
     weights, unweights, bins, starts, widths = bank_tables(call)
-    both = np.stack([weights, unweights], axis=1).astype(np.int64)
+    stored = min(len(weights), len(unweights))
+    both = np.stack([weights[:stored], unweights[:stored]], axis=1).astype(np.int64)
     first = end = -1
     sizes: list[int] = []
     rows: list[Array] = []

@@ -77,8 +77,9 @@ def _build_log(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         fraction = (part & 511).cast(INT32)
         operands: Sequence[ExprLike] = [fraction, word, value.cast(INT32)]
         log2 = call_intrinsic(smlawt.name, operands, INT32)
-        doubled = log2.cast(UINT32) << 10
-        product = call_intrinsic(smmulr.name, [doubled.cast(INT32), LN2 << 6], INT32)
+        # The logarithms of the greatest words are rounded up to more than 32.
+        scaled = (log2.cast(UINT32) << 9).cast(INT32)
+        product = call_intrinsic(smmulr.name, [scaled, LN2 << 7], INT32)
         return product.cast(UINT32)
 
     with b.unrolled("i", count, _UNROLLED) as i:
