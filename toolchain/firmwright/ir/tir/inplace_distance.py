@@ -39,21 +39,21 @@ def find_offset_constraints(
     A kernel of one intrinsic has the excluded distances in its attribute
     `inplace_distances`.
     """
+    buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
+    x, y = buffers[source], buffers[result]
+    # The C compiler may reorder accesses of different types, unless one is a byte type.
+    if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
+        return None
     match func.attrs.get("inplace_distances"):
         case (int(lo), int(hi)):
             return (OffsetConstraint(source, result, lo, hi),)
-    buffers = {p.name: p.value for p in func.params if isinstance(p.value, tir.Buffer)}
-    code = code_of(func.body)
-    return _constraints_of(code, buffers[source], buffers[result])
+    return _constraints_of(code_of(func.body), x, y)
 
 
 @lru_cache(_ANALYSES_KEPT)
 def _constraints_of(
     code: tir.Stmt, x: tir.Buffer, y: tir.Buffer
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    # The C compiler may reorder accesses of different types, unless one is a byte type.
-    if x.dtype != y.dtype and 1 not in (x.dtype.size_bytes, y.dtype.size_bytes):
-        return None
     try:
         trace = AccessTracer(x.name, y.name, code)
         log = trace.run()
