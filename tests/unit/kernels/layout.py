@@ -92,27 +92,49 @@ class Layout:
             return self.elements_at + self.area_bytes * is_float
         return self.place_bytes * (INT_PLACES + floats if is_float else ints)
 
-    def index_place(self, bits: int, shift: int) -> int:
-        return self.indexes_at + self.place_bytes * INDEX_KINDS.index((bits, shift))
+    def index_place(self, bits: int, shift: int, element_bytes: int) -> int:
+        size = 4 if bits == 32 else element_bytes
+        kind = INDEX_KINDS.index(IndexKind(bits, shift, size))
+        return self.indexes_at + self.place_bytes * kind
 
 
-INDEX_KINDS = ((8, 0), (16, 0), (16, 1), (32, 0), (32, 1), (32, 2))
-"""Vectors of indexes of elements: the bits of lanes, and the shift."""
+@dataclass(frozen=True)
+class IndexKind:
+    """Vectors of indexes: the bits of lanes, their shift, and the size of elements.
+
+    In lanes of 32 bits the elements are words.
+    """
+
+    bits: int
+    shift: int
+    element_bytes: int
+
+
+INDEX_KINDS = (
+    IndexKind(8, 0, 1),
+    IndexKind(16, 0, 1),
+    IndexKind(16, 0, 2),
+    IndexKind(16, 0, 4),
+    IndexKind(16, 1, 2),
+    IndexKind(32, 0, 4),
+    IndexKind(32, 1, 4),
+    IndexKind(32, 2, 4),
+)
 
 
 def make_indexes(
-    rng: np.random.Generator, kind: tuple[int, int], vector_bytes: int, area_bytes: int
+    rng: np.random.Generator, kind: IndexKind, vector_bytes: int, area_bytes: int
 ) -> Array:
-    """Return vectors of different indexes of elements in an area.
+    """Return vectors of indexes of elements in an area.
 
-    In lanes of 32 bits they are those of words, which may not overlap.
+    Elements do not overlap. They repeat only if an area has fewer of them than a vector
+    has lanes.
     """
-    bits, shift = kind
-    step = 4 >> shift if bits == 32 else 1
-    count = area_bytes // (step << shift)
+    count = area_bytes // kind.element_bytes
     order = rng.permuted(np.tile(np.arange(count), (CASES, 1)), axis=1)
-    chosen = order[:, : 8 * vector_bytes // bits] * step
-    return np.ascontiguousarray(chosen.astype(f"uint{bits}"))
+    lanes = np.arange(8 * vector_bytes // kind.bits) % count
+    chosen = order[:, lanes] * (kind.element_bytes >> kind.shift)
+    return np.ascontiguousarray(chosen.astype(f"uint{kind.bits}"))
 
 
 def _floats(rng: np.random.Generator, shape: tuple[int, int]) -> Array:

@@ -86,8 +86,9 @@ class Trial:
             if isinstance(place, Memory) and operand.name in updated:
                 continue
             if memory is not None and memory.index == operand.name:
-                kind = (lane_type(operand).bits, memory.shifts[0])
-                yield operand, self.layout.index_place(*kind)
+                bits, size = lane_type(operand).bits, memory.dtype.size_bytes
+                at = self.layout.index_place(bits, memory.shifts[0], size)
+                yield operand, at
                 continue
             yield operand, self.layout.place(operand, ints, floats)
             if isinstance(place, RegisterPlace):
