@@ -213,6 +213,7 @@ def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
         section="copy",
         count=lambda args: 12 + round(args[-1] * 6 / lanes),
         n=lanes,
+        order=", ".join(map(str, range(lanes))),
         bits=128 // lanes,
         c=letter,
         shifted="" if dtype == UINT8 else "_shifted",
