@@ -329,6 +329,14 @@ def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> Non
     process.wait()
 
 
+def end_process(process: subprocess.Popen[bytes], grace_s: float = 5.0) -> None:
+    """Terminate a process, which may end its own processes first, then kill it."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace_s)
+    kill_process(process)
+
+
 def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
     """End a process; with `is_group`, also all that it has started.
 

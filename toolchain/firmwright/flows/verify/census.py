@@ -5,6 +5,7 @@ Each model is examined in its own process.
 
 import logging
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,12 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 
-from firmwright.base.child_process import kill_process, python_command, start_process
+from firmwright.base.child_process import (
+    end_process,
+    kill_process,
+    python_command,
+    start_process,
+)
 from firmwright.base.errors import (
     DoesNotFitError,
     FirmwrightError,
@@ -96,6 +102,7 @@ def run_in_process(task: CensusTask) -> CensusEntry:
             try:
                 process.wait(task.timeout_s)
             except subprocess.TimeoutExpired:
+                end_process(process)
                 reason = f"not finished after {task.timeout_s:g} s"
                 return CensusEntry(task.name, task.size_bytes, reason=reason)
             finally:
@@ -277,7 +284,11 @@ def _one_line(error: FirmwrightError) -> str:
 
 
 def main(request: str, answer: str) -> None:
-    """Write the entry of the pickled task in file `request` to the file `answer`."""
+    """Write the entry of the pickled task in file `request` to the file `answer`.
+
+    A termination ends compilers and emulators, too.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     task: CensusTask = pickle.loads(Path(request).read_bytes())
     Path(answer).write_bytes(pickle.dumps(examine_model(task)))
 
