@@ -130,11 +130,12 @@ def build_pair_table(group: TreeGroup, thresholds: Array) -> PairTable | None:
         placed.append(places)
         first += size
     join = partial(_join, placed, steps, levels)
-    shared = join(group.rows, UINT16)
+    tables: list[PairTable] = []
+    if len(group.rows) <= _PLACES:
+        tables.append(join(group.rows, UINT16))
     if len(group.outputs) == 1:
-        own = join(np.zeros((0, 1), np.int32), INT32, group.rows[:, 0])
-        return min(shared, own, key=lambda table: table.size_bytes)
-    return shared if len(group.rows) <= _PLACES else None
+        tables.append(join(np.zeros((0, 1), np.int32), INT32, group.rows[:, 0]))
+    return min(tables, key=lambda table: table.size_bytes, default=None)
 
 
 def _count_top_levels(steps: int, depths: Sequence[int], branches: int) -> int:
