@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
+import numpy as np
 import pytest
 
 import firmwright
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.base.file_lock import hold_lock
 from firmwright.cli.main import main
 from firmwright.flows.board import build_cache
@@ -28,6 +29,7 @@ from firmwright.flows.board.build_cache import (
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
+from firmwright.graph_builder import GraphBuilder
 
 RAM_BESIDE_WORKSPACE_MAX_BYTES = 512
 BUILD = """
@@ -193,3 +195,18 @@ def test_object_folder_is_created_atomically_by_scons(
         "two builds would both put settings into an empty one"
     )
     assert object_folder().parent.is_dir()
+
+
+def test_constants_beyond_all_memory_are_refused_before_a_build() -> None:
+    g = GraphBuilder("net")
+    x = g.input("x", (1, 1_000), scale=0.1)
+    drawn = np.random.default_rng(0).integers(-127, 128, (320, 1_000), np.int8)
+    weights = g.constant(drawn, scale=0.01)
+    bias = g.constant(np.zeros(320, np.int32), scale=0.001)
+    y = g.call("fully_connected", x, weights, bias, scale=1.0, activation="none")
+    compiled = compile_for(g.model(y), "microbit")
+    with pytest.raises(DoesNotFitError, match="the constants of the model take") as e:
+        build_image(compiled)
+    assert e.value.is_proven
+    (region,) = e.value.regions
+    assert region.need_bytes > region.have_bytes == 278_528

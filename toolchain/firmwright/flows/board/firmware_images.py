@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from firmwright.artifacts import Image, SourceTree, Variant
+from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.boards import Compiler
 from firmwright.build import build_project
 from firmwright.build.compiler_selection import choose_compiler
@@ -25,7 +26,11 @@ def build_image(
     compiler: Compiler | None = None,
     allow_stack: bool = False,
 ) -> Image:
-    """Build one variant of a compilation or bundle in `directory` or in the cache."""
+    """Build one variant of a compilation or bundle in `directory` or in the cache.
+
+    Raise DoesNotFitError if the image exceeds the board's memory.
+    """
+    _check_constants_fit(compiled)
     log.info("building the %s image for %s", variant, compiled.board.name)
     build = partial(
         build_project,
@@ -41,6 +46,29 @@ def build_image(
     with cached_folder(_key(compiled.project(), chosen)) as folder:
         compiled.save(folder)
         return build(folder, is_own=True)
+
+
+def _check_constants_fit(compiled: Compilation | Bundle) -> None:
+    """Raise DoesNotFitError if constants alone exceed all memory of the board.
+
+    A compiler would read their text for many minutes before a linker says so.
+    """
+    regions = compiled.board.memory
+    if not isinstance(compiled, Compilation) or not regions:
+        return
+    constants = compiled.module.constants.values()
+    needed = sum(constant.size_bytes for constant in constants)
+    available = sum(region.size_bytes for region in regions)
+    if needed > available:
+        names = " and ".join(region.name for region in regions)
+        raise DoesNotFitError(
+            f"the constants of the model take {needed:,} bytes; the board's memory, "
+            f"{names}, has {available:,}.",
+            regions=[RegionOverflow(names, needed, available)],
+            is_proven=True,
+            where=compiled.board.name,
+            hint="a board with more memory, or a smaller model.",
+        )
 
 
 def _key(project: SourceTree, compiler: Compiler) -> str:
