@@ -203,7 +203,15 @@ def test_constants_beyond_all_memory_are_refused_before_a_build() -> None:
     drawn = np.random.default_rng(0).integers(-127, 128, (320, 1_000), np.int8)
     weights = g.constant(drawn, scale=0.01)
     bias = g.constant(np.zeros(320, np.int32), scale=0.001)
-    y = g.call("fully_connected", x, weights, bias, scale=1.0, activation="none")
+    y = g.call(
+        "fully_connected",
+        x,
+        weights,
+        bias,
+        scale=1.0,
+        activation="none",
+        keep_dims=False,
+    )
     compiled = compile_for(g.model(y), "microbit")
     with pytest.raises(DoesNotFitError, match="the constants of the model take") as e:
         build_image(compiled)
