@@ -18,6 +18,7 @@ from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.inplace_distance import find_offset_constraints
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
@@ -238,6 +239,37 @@ def test_chains_begin_with_integers(text: str, shapes: list) -> None:
     kinds = floats(shapes[0]), TensorType(shapes[1], INT32)
     call = OpCall("expression", kinds, (floats(shapes[1]),), attrs, (None, None))
     check(schedule, call, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "expected"),
+    [
+        ("a + b", [(3, 8), (3, 8)], [True, True]),
+        ("max(a * 2.0 - 1.0, 0.0)", [(3, 8)], [True]),
+        ("a + a * a", [(3, 8)], [False]),
+        ("a * b + c", [(3, 8), (3, 8), (3, 8)], [False, False, False]),
+        ("a * b", [(3, 8), (8,)], [False, False]),
+        ("float32(b) + a", [(1,), (3, 8)], [True, False]),
+    ],
+)
+def test_results_overlap_operands_that_are_read_before(
+    text: str, shapes: list, expected: list[bool]
+) -> None:
+    """Later steps and later rows read operands when results are written."""
+    schedule = {each.op: each for each in float_elements.SCHEDULES}["expression"]
+    attrs = attrs_from_mapping("expression", {"formula": text, "perms": ()})
+    kinds = tuple(map(floats, shapes))
+    if "float32(b)" in text:
+        kinds = kinds[0], TensorType(shapes[1], INT32)
+    call = OpCall("expression", kinds, (floats((3, 8)),), attrs, (None,) * len(shapes))
+    (config,) = schedule.configs(call)
+    kernel = Kernel("kernel", call)
+    schedule.build(call, config, kernel)
+    func = kernel.build()
+    for name, may_overlap in zip(("x", "x_1", "x_2"), expected, strict=False):
+        spans = find_offset_constraints(func, name, "y")
+        allowed = spans is not None and all(span.allows(0, 0) for span in spans)
+        assert allowed == may_overlap, name
 
 
 @pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)

@@ -5,11 +5,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder
+from firmwright.ir.tir.inplace_distance import excluded_distances
 
 KERNEL_ALIGNMENT = 4
 """Alignment in bytes of every tensor, guaranteed by the planner, assumed by kernels."""
@@ -84,6 +87,19 @@ class Kernel(Builder):
         self.transform = lambda func: replace(
             func, attrs={**func.attrs, "inplace_distances": distances}
         )
+
+    def state_elementwise(self) -> None:
+        """State the distances of a kernel that computes elements in ascending order.
+
+        Each is computed from the elements in its place of the inputs, which have as
+        many elements as the output, and are all read before the result is written. The
+        size of an element is that of the first input.
+        """
+        size, at = self.call.input(0).dtype.size_bytes, np.arange(self.y.elements)
+        reads, writes = (
+            (at * step, (at + 1) * step) for step in (size, self.y.dtype.size_bytes)
+        )
+        self.state_inplace_distances(excluded_distances(reads, writes))
 
     @property
     def y(self) -> tir.Buffer:

@@ -37,6 +37,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.float_chains import (
+    Chain,
     ChainOp,
     ChainStep,
     OperandPlace,
@@ -220,6 +221,8 @@ class FloatElements:
                 ends: list[ExprLike] = [y, ACTIVATION_CODES[step.activation], rows.size]
                 self._emit(step.op, x, operand(row), ends, b)
                 x = b.pointer(b.y, at, rows.size)
+        if _reads_in_order(op, chain, rows.places):
+            b.state_elementwise()
 
     def _chain_configs(self, op: OpCall) -> Sequence[ScheduleConfig]:
         chain = find_chain(op)
@@ -246,6 +249,7 @@ class FloatElements:
         count = op.output.elements
         ends = b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w")
         b.evaluate(f"{self.family}_{op.op}_f32", [*ends, count])
+        b.state_elementwise()
 
 
 def _name(op: ChainOp) -> str:
@@ -266,6 +270,20 @@ def _is_scale(step: ChainStep) -> bool:
     """Return whether a step is a product with a number of the formula."""
     is_number = not isinstance(step.operand, int)
     return is_number and step.op is ChainOp.MUL and step.activation == "none"
+
+
+def _reads_in_order(op: OpCall, chain: Chain, places: Sequence[OperandPlace]) -> bool:
+    """Return whether no element of an input is read after a result from its place on.
+
+    The first step overwrites what later ones would read.
+    """
+    variable: list[OperandPlace] = []
+    for step, place in zip(chain.steps, places, strict=True):
+        if isinstance(step.operand, int) and op.constant(step.operand) is None:
+            variable.append(place)
+    if len(chain.steps) == 1 and not chain.converts:
+        return variable in ([], [OperandPlace.WHOLE])
+    return not variable
 
 
 def _operand(
@@ -319,6 +337,7 @@ def build_dequantize(name: str, op: OpCall, b: Kernel) -> None:
     ends = [b.pointer(b.y, 0, count, "w"), b.pointer(b.input(0), 0, count)]
     scale = immediate(float(np.float32(quant.scale)), FLOAT32)
     b.evaluate(name, [*ends, scale, quant.zero_point, count])
+    b.state_elementwise()
 
 
 def hard_swish(x: ArithExpr) -> ArithExpr:

@@ -8,7 +8,6 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.elementwise import ElementLoop, riscv_text
 from firmwright.kernels.isa.rvv import reinterpret, riscv_row
@@ -73,9 +72,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     places = [b.pointer(y, 0, count, "w"), b.pointer(b.input(0), 0, count)]
     table = b.pointer(floats, 0, floats.elements)
     b.evaluate("rvv_dequantize_int8", [*places, table, count])
-    start = np.arange(count)
-    ends = (start, start + 1), (4 * start, 4 * start + 4)
-    b.state_inplace_distances(excluded_distances(*ends))
+    b.state_elementwise()
 
 
 SCHEDULES = (

@@ -16,7 +16,6 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.elementwise import ElementLoop, riscv_text
 from firmwright.kernels.isa.rvv import reinterpret, riscv_row
@@ -120,9 +119,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             count,
         ],
     )
-    start = np.arange(count)
-    ends = (4 * start, 4 * start + 4), (start, start + 1)
-    b.state_inplace_distances(excluded_distances(*ends))
+    b.state_elementwise()
 
 
 SCHEDULES = (

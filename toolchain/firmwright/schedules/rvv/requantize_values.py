@@ -6,13 +6,10 @@ Conversions of int8 to int8 have a table (byte_tables.py).
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import numpy as np
-
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum
-from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.elementwise import (
     ElementLoop,
@@ -126,12 +123,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count = y.elements
     ends = b.pointer(b.y, 0, count, "w"), b.pointer(b.input(0), 0, count)
     b.evaluate(name(x.dtype, y.dtype), [*ends, *numbers, count])
-    at = np.arange(count)
-    reads, writes = (
-        (at * kind.dtype.size_bytes, (at + 1) * kind.dtype.size_bytes)
-        for kind in (x, y)
-    )
-    b.state_inplace_distances(excluded_distances(reads, writes))
+    b.state_elementwise()
 
 
 SCHEDULES = (

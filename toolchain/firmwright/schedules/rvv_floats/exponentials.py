@@ -104,6 +104,7 @@ def _build_function(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count = op.output.elements
     ends = (b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w"))
     b.evaluate(f"rvv_{op.op}_f32", [*ends, count])
+    b.state_elementwise()
 
 
 def _build_softmax(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -113,6 +114,8 @@ def _build_softmax(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         x = b.pointer(b.input(0), row * depth, depth)
         y = b.pointer(b.y, row * depth, depth, "w")
         b.evaluate(_SOFTMAX.name, [x, y, beta, depth])
+    # Each pass over a row reads an element before the result takes its place.
+    b.state_elementwise()
 
 
 _BUILDS = {

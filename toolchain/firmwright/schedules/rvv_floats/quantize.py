@@ -76,6 +76,7 @@ def _build_quantize(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         for each in (np.float32(quant.scale), -_FAR, _FAR)
     ]
     b.evaluate("rvv_quantize_floats", [*ends, *numbers, quant.zero_point, count])
+    b.state_elementwise()
 
 
 # ---- dequantize ----------------------------------------------------------------------
