@@ -22,6 +22,8 @@ from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, Sta
 from firmwright.ops.schedule import LoweringCandidate
 
 TENSOR_ALIGNMENT = 16
+_TAKEN = ("e",)
+"""The beginnings of other macros: NAME_E_SIZE is an error, not the size of a tensor."""
 ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
 """Each call of the entry with its kernel; None for views and calls of functions."""
 
@@ -33,7 +35,7 @@ def build_main(
 
     Entries in `chosen` for calls of `segments` are ignored.
     """
-    names = UniqueNamer()
+    names = UniqueNamer(_TAKEN)
     builder = _AotMainBuilder(module, module.entry_graph, names, tuple(segments))
     return builder.build(chosen)
 
