@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from firmwright.base.dtypes import FLOAT32
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.flows.verify import census
 from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
+from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs
+from firmwright.ir.graph.nodes import TensorType
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.schedules.registry import SCHEDULES
 
 
 def streamed(rows: int, channels: int) -> Model:
@@ -82,6 +87,18 @@ def dense(inputs: int, outputs: int) -> Model:
         keep_dims=False,
     )
     return g.model(y)
+
+
+def test_layers_of_floats_have_compiled_blocks_once() -> None:
+    x, w, y = (TensorType(shape, FLOAT32) for shape in ((1, 8), (4, 8), (1, 4)))
+    attrs = FullyConnectedAttrs(activation="none", keep_dims=False)
+    call = OpCall("fully_connected", (x, w), (y,), attrs)
+    found = {
+        schedule.name.partition(".")[0]
+        for schedule in SCHEDULES
+        if schedule.name.endswith(".fully_connected.groups") and schedule.configs(call)
+    }
+    assert found == {"scalar"}
 
 
 @pytest.mark.qemu

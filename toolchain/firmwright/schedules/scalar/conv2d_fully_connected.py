@@ -1,10 +1,11 @@
 """conv2d and fully_connected without vectors: pixels times groups of channels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import TypeAlias
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.base.rounding import divide_up
@@ -98,6 +99,14 @@ def _matrix_space(op: OpCall) -> Sequence[ScalarBlock]:
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8)) if _supports(op) else ()
     usual = _LANES["fully_connected"], _UNROLL
     return [ScalarBlock(lanes=n, unroll=k) for n, k in pairs if (n, k) != usual]
+
+
+_FindBlocks: TypeAlias = Callable[[OpCall], Sequence[ScalarBlock]]
+
+
+def _of_int8(find: _FindBlocks) -> _FindBlocks:
+    """Return `find` for layers of int8: others have no form of a requantization."""
+    return lambda op: find(op) if op.input(0).dtype == INT8 else ()
 
 
 def _build(
@@ -253,17 +262,17 @@ SCHEDULES = (
     thumb1_schedule(
         "thumb1.conv2d.blocks",
         "conv2d",
-        configs=_conv_configs,
+        configs=_of_int8(_conv_configs),
         build=_build_narrow,
-        space=_conv_space,
+        space=_of_int8(_conv_space),
         takes_weight_zero_point=True,
     ),
     thumb1_schedule(
         "thumb1.fully_connected.groups",
         "fully_connected",
-        configs=_matrix_configs,
+        configs=_of_int8(_matrix_configs),
         build=_build_narrow,
-        space=_matrix_space,
+        space=_of_int8(_matrix_space),
         takes_weight_zero_point=True,
     ),
     *(
