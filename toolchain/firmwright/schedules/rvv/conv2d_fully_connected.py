@@ -33,6 +33,7 @@ from firmwright.schedules.rvv.endings import (
 from firmwright.schedules.rvv.layer_endings import LayerEnding, layer_ending
 from firmwright.schedules.rvv.window_kernel import (
     WindowForm,
+    adjacent_pixels,
     adjacent_taps,
     emit_window_kernel,
     ending_text,
@@ -212,10 +213,7 @@ def emit_layer(
     taps = adjacent_taps(window, op.input(0).shape[-1])
     assert taps is not None
     rows, run = taps
-    if window.pointwise:
-        pixels = op.output.elements // len(flat)
-    else:
-        pixels = op.output.shape[2]
+    pixels = adjacent_pixels(op, window)
     loop = choose_loop(layer.ending, flat, rows, pixels)
     row = (run, 1, 1)
     emit_window_kernel(b, op, window, loop.name, layer, flat, loop.pixels, row)

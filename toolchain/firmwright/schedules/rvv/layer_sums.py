@@ -32,6 +32,7 @@ from firmwright.schedules.rvv.endings import SUMS
 from firmwright.schedules.rvv.layer_endings import layer_ending
 from firmwright.schedules.rvv.window_kernel import (
     WindowCall,
+    adjacent_pixels,
     adjacent_taps,
     emit_windows,
 )
@@ -68,7 +69,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     assert taps is not None
     rows, run = taps
     outputs = len(layer.weights)
-    pixels = b.y.elements // outputs if window.pointwise else b.y.shape[2]
+    pixels = adjacent_pixels(op, window)
     loop = choose_loop(_ENDING, layer.weights, rows, pixels)
     call = _sums_call(op, b, layer, loop.name, loop.pixels)
     emit_windows(b, window, call, outputs, (run, 1, 1))

@@ -171,6 +171,15 @@ def adjacent_taps(window: ConvWindow, channels: int) -> tuple[int, int] | None:
     return (columns, channels) if rows == 1 else None
 
 
+def adjacent_pixels(op: OpCall, window: ConvWindow) -> int:
+    """Return how many output pixels have windows at equal distances.
+
+    They are all pixels if each is made of one, or else those of a row.
+    """
+    *others, channels = op.output.shape
+    return op.output.elements // channels if window.pointwise else others[-1]
+
+
 def emit_window_kernel(
     b: Kernel,
     op: OpCall,

@@ -15,7 +15,11 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACCUMULATE_STYLES,
     AccumulateStyle,
 )
-from firmwright.schedules.rvv.window_kernel import adjacent_taps, emit_windows
+from firmwright.schedules.rvv.window_kernel import (
+    adjacent_pixels,
+    adjacent_taps,
+    emit_windows,
+)
 from firmwright.schedules.rvv_floats.window_sums import (
     WindowSums,
     cheapest,
@@ -54,10 +58,7 @@ def emit_dots(
     taps = adjacent_taps(window, op.input(0).shape[-1])
     assert taps is not None
     rows, run = taps
-    if window.pointwise:
-        pixels = op.output.elements // len(flat)
-    else:
-        pixels = op.output.shape[2]
+    pixels = adjacent_pixels(op, window)
     sums = cheapest(KERNELS[style], (rows, run, len(flat)), pixels)
     call = window_call(op, b, sums, flat)
     emit_windows(b, window, call, len(flat), (run, 1, 1))
