@@ -12,11 +12,10 @@ Semantics: instruction descriptions of the Armv8-M architecture reference manual
 from functools import partial
 from typing import Annotated
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16, UINT32
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT8, UINT16
 from firmwright.kernels.isa.dsp import DSP
 from firmwright.kernels.isa.instruction import (
     Bytes16,
-    EvenWord,
     Halves8,
     Immediate,
     InstructionSet,
@@ -40,7 +39,6 @@ from firmwright.kernels.isa.vectors import (
     active,
     add,
     bottom,
-    cast,
     each,
     high_half_of_product,
     magnitude,
@@ -64,7 +62,6 @@ _row = partial(vector_row, MVE)
 Lane4 = Annotated[int, Immediate(range(4))]
 Lane8 = Annotated[int, Immediate(range(8))]
 Byte = Annotated[int, Immediate(range(256))]
-Distance = Annotated[int, Immediate((1, 2, 4, 8))]
 
 BINARY_BYTES = signature(Bytes16, a=Bytes16, b=Bytes16)
 BINARY_HALVES = signature(Halves8, a=Halves8, b=Halves8)
@@ -115,20 +112,6 @@ def vmov_i32(value: Byte) -> Ints4:
 def vmov_u8(value: Byte) -> UnsignedBytes16:
     """Return the same number in all lanes."""
     return repeat(constant(value, UINT8), 16)
-
-
-@MVE.instruction("vidup.u32 {d0}, {d1}, #{step}", c="vidupq_wb_u32(&{d1}, {step})")
-def vidupq_u32(d1: EvenWord, step: Distance) -> tuple[UnsignedInts4, EvenWord]:
-    """Return d1, d1 + step, ... in the lanes; d1 advances behind them."""
-    lanes = tuple(add(d1, constant(step * lane, UINT32)) for lane in range(4))
-    return lanes, add(d1, constant(4 * step, UINT32))
-
-
-@MVE.instruction("vidup.u16 {d0}, {d1}, #{step}", c="vidupq_wb_u16(&{d1}, {step})")
-def vidupq_u16(d1: EvenWord, step: Distance) -> tuple[UnsignedHalves8, EvenWord]:
-    """Return d1, d1 + step, ... modulo 2^16 in the lanes; d1 advances behind them."""
-    lanes = tuple(add(d1, constant(step * lane, UINT32)) for lane in range(8))
-    return cast(lanes, UINT16), add(d1, constant(8 * step, UINT32))
 
 
 # ---- lanes in core registers ---------------------------------------------------------
