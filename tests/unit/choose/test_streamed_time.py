@@ -20,7 +20,7 @@ def _program(workspace_bytes: int) -> ProgramCandidate:
 
 @pytest.mark.parametrize(
     ("workspace_bytes", "percent"),
-    [(40_000, 118), (40_001, 107), (75_000, 107), (75_001, 102)],
+    [(52_000, 118), (52_001, 107), (75_000, 107), (75_001, 102)],
 )
 def test_a_program_may_take_more_time_the_less_memory_it_needs(
     workspace_bytes: int, percent: int
