@@ -167,7 +167,7 @@ def _limit(v: Vectors) -> None:
     v.lane_row("vnclip_wx", narrowed, INT8, INT16, Word, text=ROUNDED_TEXT)
 
 
-def _half_difference(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+def _less_low_byte(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Return a less the low byte of b."""
     return a.cast(INT16) - b.cast(INT8).cast(INT16)
 
@@ -176,7 +176,7 @@ def _multiply_accumulate(v: Vectors) -> None:
     """Add the products of bytes with a number for all lanes."""
     v.lane_row("vsext_vf2", as_half, INT16, INT8, text="{a}")
     number = "{a}, (int8_t){b}"
-    v.lane_row("vwsub_vx", _half_difference, INT16, INT8, Int, text=number)
+    v.lane_row("vwsub_vx", _less_low_byte, INT16, INT8, Int, text=number)
 
     @v.row("vwmacc_vx", INT32, "{d}, (int16_t){a}, {b}, {vl}")
     def vwmacc(
