@@ -140,9 +140,13 @@ def test_no_byte_of_the_code_of_an_image_is_missing(digits_path):
     ]
     assert symbols
     sections = read_contents(image.elf, only_code=True)
-    # Every word that is not code is a literal that code reads relative to the pc.
-    reads = {a: re.search(r"\[pc, #(-?\w+)\]", i.text) for a, i in found.items()}
-    literals = {(a + 4 & ~3) + int(m[1], 0) for a, m in reads.items() if m}
+    # Every word that is not code is one of a literal that code reads relative to the pc.
+    literals: set[int] = set()
+    for address, instruction in found.items():
+        read_of_pc = re.search(r"(\bd\d+, )?\[pc, #(-?\w+)\]", instruction.text)
+        if read_of_pc:
+            first = (address + 4 & ~3) + int(read_of_pc[2], 0)
+            literals |= {first, first + 4} if read_of_pc[1] else {first}
     for symbol in symbols:
         at = symbol.address & ~1
         end = at + symbol.size_bytes
