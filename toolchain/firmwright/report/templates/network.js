@@ -128,7 +128,10 @@ function setUpNetwork() {
       pinch = null;
       return;
     }
-    event.preventDefault(); // the page is not zoomed
+    /* The page is not zoomed, unless the browser scrolls it already. */
+    if (event.cancelable) {
+      event.preventDefault();
+    }
     const now = fingers(event);
     pinch = pinch ?? { distance: Math.max(now.distance, 1), zoom };
     zoomTo((pinch.zoom * now.distance) / pinch.distance, now.x, now.y);
