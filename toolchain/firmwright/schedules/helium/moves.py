@@ -1,18 +1,21 @@
-"""Data movement operators, and inversions of sign bits, by vectors."""
+"""Data movement operators, and inversions of sign bits, by vectors.
+
+A dynamic_gather of slices of some words looks up four indices at a time.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8, UINT16, UINT32, Array, DType
+from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.kernels.elementwise import (
     ElementLoop,
     element_intrinsics,
@@ -23,70 +26,24 @@ from firmwright.kernels.isa.mve import veorq_u8, vmov_u8
 from firmwright.kernels.isa.words import bit_xor
 from firmwright.kernels.program import PointerOperand
 from firmwright.ops.gather_scatter import gather_axis
-from firmwright.ops.kernel import CopyRuns, Kernel
-from firmwright.ops.pad import merged_axes, pad_value
+from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.ops.strided_copy import (
-    MOVES,
-    CopyAxis,
-    StridedCopy,
-    lower_copies,
-    lower_fill,
-    row_major_strides,
-)
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium.im2col import (
-    copy_bytes,
-    fill_bytes,
+from firmwright.schedules.data_moves import (
+    move_schedules,
+    pad_schedule,
+    strided_copy,
+    vector_runs,
 )
+from firmwright.schedules.helium.im2col import ROW_MOVES
 from firmwright.schedules.schedule_factories import helium_schedule
 
-# Operators that copy runs use `_copy` in their default loops. A dynamic_gather of
-# slices of some words looks up four indices at a time.
-
-_TIME_MAX = 0.9
 _WORDS_MAX = 32
 _C = read_sections(__file__)
-_Place = tuple[tir.Buffer, ArithExpr]
-
-
-def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
-    (to, at), (x, start), count = target, source, axis.extent
-    if (axis.x_stride, axis.y_stride) != (1, 1):
-        out = b.pointer(to, at, (count - 1) * axis.y_stride + 1, "rw")
-        run = b.pointer(x, start, (count - 1) * axis.x_stride + 1)
-        numbers = [axis.y_stride, axis.x_stride, count]
-        b.evaluate(f"mve_copy_{to.dtype.name}", [out, run, *numbers])
-        return
-    copy_bytes(b, to, at, x, start, count)
-
-
-def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    b.copy_runs = CopyRuns(of_bytes=_copy, strided=_copy)
-    op_table()[op.op].lower(op, b)
-
-
-def _build_pad(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    """Fill the whole output by vectors, then copy the input in runs."""
-    b.copy_runs = CopyRuns(of_bytes=_copy, strided=_copy)
-    count, value = op.output.elements, pad_value(op)
-    if op.output.dtype == INT8:
-        whole = b.view("bytes", b.y, 0, (count,), access="w")
-        fill_bytes(b, whole, 0, int(value), count)
-    else:
-        lower_fill(b, b.y, value)
-    copy_inside(op, b)
-
-
-def copy_inside(op: OpCall, b: Kernel) -> None:
-    """Copy the input of a pad to its place in the output."""
-    x_shape, y_shape, before = merged_axes(op)
-    strides = row_major_strides(y_shape)
-    start = sum(n * stride for n, stride in zip(before, strides, strict=True))
-    axes = map(CopyAxis, x_shape, row_major_strides(x_shape), strides)
-    lower_copies(b, StridedCopy(tuple(axes), y_offset=start))
+_COPY = "mve_copy"
+_RUNS = vector_runs(ROW_MOVES, _COPY)
 
 
 def _build_flips(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -154,12 +111,6 @@ def _build_reversed(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _evaluate(b, "mve_gather_words", UINT32, [count, 1, 1, count], places)
 
 
-def strided(y: Array, x: Array, y_step: int, x_step: int, count: int) -> Array:
-    result = np.array(y)
-    result[::y_step] = np.asarray(x)[::x_step]
-    return result
-
-
 def _gathered(
     y: Array, x: Array, places: Array, size: int, words: int, step: int, count: int
 ) -> Array:
@@ -169,55 +120,26 @@ def _gathered(
     return np.take_along_axis(x, (at.T + np.arange(words * count) % words).T, 0)
 
 
-def _move(
-    name: str,
-    dtype: DType,
-    numbers: str,
-    meaning: Meaning,
-    doc: str,
-    section: str,
-    count: Callable[[Sequence[int]], int],
-    places: int = 0,
-    **values: object,
-) -> Intrinsic:
-    """Return an intrinsic with the C text of a section."""
-    return Intrinsic(
-        f"mve_{name}",
-        (
-            *pointers(dtype, "w" if places else "rw", y=1),
-            *pointers(dtype, x=1),
-            *(pointers(INT32, places=1) * places),
-            *immediates(*numbers.split()),
-        ),
-        meaning,
-        _C[f"{section}_portable"],
-        doc,
-        requires="mve",
-        text={"gnu": fill_text(_C[section], **values)},
-        count=count,
-    )
-
-
 def _executed_gather(args: Sequence[int]) -> int:
     words, count = args[-3], args[-1]
     return 12 + divide_up(count, 4) * (14 + 7 * words)
 
 
 def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
-    return _move(
-        name=f"copy_{dtype.name}",
-        dtype=dtype,
-        numbers="y_step x_step count",
-        meaning=strided,
-        doc="Copies `count` elements with strides.",
-        section="copy",
-        count=lambda args: 12 + round(args[-1] * 6 / lanes),
+    text = fill_text(
+        _C["copy"],
         n=lanes,
         order=", ".join(map(str, range(lanes))),
         bits=128 // lanes,
         c=letter,
         shifted="" if dtype == UINT8 else "_shifted",
     )
+    count = partial(_executed_copy, lanes)
+    return strided_copy(_COPY, dtype, "mve", text, count)
+
+
+def _executed_copy(lanes: int, args: Sequence[int]) -> int:
+    return 12 + round(args[-1] * 6 / lanes)
 
 
 SIGN_FLIPS = ElementLoop(
@@ -245,35 +167,25 @@ INTRINSICS = (
         lambda args: 12 + round(args[-1] * 0.25),
         (KEEP_STORES,),
     ),
-    _move(
-        name="gather_words",
-        dtype=UINT32,
-        numbers="size words step count",
-        meaning=_gathered,
-        doc="Copies slices of a few words, those at `count` indices.",
-        section="gather",
+    Intrinsic(
+        "mve_gather_words",
+        (
+            *pointers(UINT32, "w", y=1),
+            *pointers(UINT32, x=1),
+            *pointers(INT32, places=1),
+            *immediates("size", "words", "step", "count"),
+        ),
+        _gathered,
+        _C["gather_portable"],
+        "Copies slices of a few words, those at `count` indices.",
+        requires="mve",
+        text={"gnu": _C["gather"]},
         count=_executed_gather,
-        places=1,
     ),
 )
 SCHEDULES = (
-    *(
-        helium_schedule(
-            f"helium.{op}.vectors",
-            op,
-            configs=lambda op: (NO_CONFIG,),
-            build=_build,
-            time_max=_TIME_MAX,
-        )
-        for op in MOVES
-    ),
-    helium_schedule(
-        "helium.pad.vectors",
-        "pad",
-        configs=lambda op: (NO_CONFIG,),
-        build=_build_pad,
-        time_max=_TIME_MAX,
-    ),
+    *move_schedules(helium_schedule, "helium", "vectors", _RUNS),
+    pad_schedule(helium_schedule, "helium.pad.vectors", _RUNS, ROW_MOVES),
     helium_schedule(
         "helium.quantize.signs",
         "quantize",

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT8, UINT16, UINT32, Array, DType
+from firmwright.base.dtypes import UINT8, UINT16, UINT32, Array
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
@@ -19,17 +19,22 @@ from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, immediates, pointers
 from firmwright.ops.kernel import CopyRuns, Kernel
 from firmwright.ops.quantize import flips_sign_bits
-from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.ops.strided_copy import MOVES, CopyAxis
+from firmwright.ops.strided_copy import CopyAxis
+from firmwright.schedules.data_moves import (
+    MOVE_TIME_MAX,
+    emit_strided,
+    move_schedules,
+    strided_copy,
+)
 from firmwright.schedules.schedule_factories import thumb1_schedule
 
-_TIME_MAX = 0.9
 _WORD_BYTES = 4
 _SIGNS = 0x80808080
 _REACH = 32
 """Elements that the offset of a load or store reaches."""
 _C = read_sections(__file__)
+_COPY = "thumb1_copy"
 _Place = tuple[tir.Buffer, ArithExpr]
 
 
@@ -39,16 +44,7 @@ def _copy_words(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> No
     b.evaluate("thumb1_copy_words", [y, x, axis.extent])
 
 
-def _copy_strided(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
-    steps, last = (axis.y_stride, axis.x_stride), axis.extent - 1
-    y = b.pointer(*target, last * axis.y_stride + 1, "rw")
-    x = b.pointer(*source, last * axis.x_stride + 1)
-    b.evaluate(f"thumb1_copy_{target[0].dtype.name}", [y, x, *steps, axis.extent])
-
-
-def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    b.copy_runs = CopyRuns(of_words=_copy_words, strided=_copy_strided)
-    op_table()[op.op].lower(op, b)
+_RUNS = CopyRuns(of_words=_copy_words, strided=partial(emit_strided, _COPY))
 
 
 def _flip_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -79,33 +75,10 @@ def _words_meaning(y: Array, x: Array, count: int) -> Array:
     return x[:count]
 
 
-def _strided_meaning(y: Array, x: Array, y_step: int, x_step: int, count: int) -> Array:
-    result = np.array(y)
-    result[::y_step] = np.asarray(x)[::x_step]
-    return result
-
-
 def _executed_strided(args: Sequence[int]) -> int:
     _, _, y_step, x_step, count = args
     pointer_updates = 3 * max(y_step, x_step) >= _REACH
     return 8 + count * (13 + 6 * pointer_updates) // 4
-
-
-def _strided_copy(dtype: DType) -> Intrinsic:
-    return Intrinsic(
-        f"thumb1_copy_{dtype.name}",
-        (
-            *pointers(dtype, "rw", y=1),
-            *pointers(dtype, x=1),
-            *immediates("y_step", "x_step", "count"),
-        ),
-        _strided_meaning,
-        _C["strided_portable"],
-        "Copies `count` elements with strides.",
-        requires="thumb1",
-        text={"gnu": _C["strided"]},
-        count=_executed_strided,
-    )
 
 
 def _words(name: str, section: str, meaning: Meaning, doc: str, each: int) -> Intrinsic:
@@ -141,24 +114,18 @@ INTRINSICS = (
         "Inverts the sign bits of the bytes of `count` words.",
         each=4,
     ),
-    *map(_strided_copy, (UINT8, UINT16, UINT32)),
+    *(
+        strided_copy(_COPY, dtype, "thumb1", _C["strided"], _executed_strided)
+        for dtype in (UINT8, UINT16, UINT32)
+    ),
 )
 SCHEDULES = (
-    *(
-        thumb1_schedule(
-            f"thumb1.{op}.words",
-            op,
-            configs=lambda op: (NO_CONFIG,),
-            build=_build,
-            time_max=_TIME_MAX,
-        )
-        for op in MOVES
-    ),
+    *move_schedules(thumb1_schedule, "thumb1", "words", _RUNS),
     thumb1_schedule(
         "thumb1.quantize.signs",
         "quantize",
         configs=_flip_configs,
         build=_build_flips,
-        time_max=_TIME_MAX,
+        time_max=MOVE_TIME_MAX,
     ),
 )
