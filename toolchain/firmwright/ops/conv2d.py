@@ -103,6 +103,14 @@ def weight_offsets(call: OpCall) -> Array:
     return weights.astype(np.int16) - zero_point if zero_point else weights
 
 
+def channel_weights(call: OpCall) -> Array:
+    """Return the weights less their zero point, [channel, tap]."""
+    weights = weight_offsets(call)
+    if call.op == "depthwise_conv2d":
+        return np.ascontiguousarray(weights.reshape(-1, weights.shape[3]).T)
+    return weights.reshape(len(weights), -1)
+
+
 def row_window(call: OpCall) -> RowWindow | None:
     """Return the row window; padding rows hold the zero point."""
     window = conv_window.window_of(call, call.input(1).shape[1:3])

@@ -9,7 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, Array, DType
 from firmwright.base.rounding import round_up
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.conv2d import channel_weights
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.epilogue import (
@@ -63,11 +63,7 @@ class IntegerLayer:
 @lru_cache(maxsize=8)  # all schedules of a layer ask for it, with each configuration
 def integer_layer(op: OpCall) -> IntegerLayer:
     """Return the layer of a convolution or a fully connected operator."""
-    offsets = weight_offsets(op).astype(np.int64)
-    if op.op == "depthwise_conv2d":
-        weights = offsets.reshape(-1, offsets.shape[3]).T
-    else:
-        weights = offsets.reshape(len(offsets), -1)
+    weights = channel_weights(op).astype(np.int64)
     bias = fold_zero_point_into_bias(op, weights)
     for shared in (weights, bias):
         shared.flags.writeable = False

@@ -16,8 +16,8 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import register_group, riscv_row
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops.conv2d import weight_offsets
-from firmwright.ops.conv_window import ConvWindow, kernel_window, window_of
+from firmwright.ops.conv2d import channel_weights
+from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv.endings import (
@@ -33,11 +33,11 @@ from firmwright.schedules.rvv.endings import (
 from firmwright.schedules.rvv.layer_endings import LayerEnding, layer_ending
 from firmwright.schedules.rvv.window_kernel import (
     WindowForm,
-    adjacent_pixels,
     adjacent_taps,
     emit_window_kernel,
     ending_text,
     extended,
+    window_extents,
 )
 
 _C = read_sections(__file__)
@@ -201,44 +201,24 @@ def _configs(dtype: DType, op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, layer = weight_offsets(op), layer_ending(op, takes_zero_point=True)
+    layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
-    emit_layer(op, b, kernel.reshape(len(kernel), -1), kernel_window(op), layer)
+    emit_layer(op, b, channel_weights(op), kernel_window(op), layer)
 
 
 def emit_layer(
     op: OpCall, b: Kernel, flat: Array, window: ConvWindow, layer: LayerEnding
 ) -> None:
     """Compute a layer with weights `flat` [channel, tap]."""
-    taps = adjacent_taps(window, op.input(0).shape[-1])
-    assert taps is not None
-    rows, run = taps
-    pixels = adjacent_pixels(op, window)
-    loop = choose_loop(layer.ending, flat, rows, pixels)
-    row = (run, 1, 1)
+    extents = window_extents(op, window)
+    loop = choose_loop(layer.ending, flat, extents.rows, extents.pixels)
+    row = (extents.run, 1, 1)
     emit_window_kernel(b, op, window, loop.name, layer, flat, loop.pixels, row)
 
 
 def _single_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     """Return a configuration of a depthwise layer of one input channel."""
-    is_single = op.input(0).dtype == INT8 and op.input(0).shape[3] == 1
-    if not is_single or adjacent_taps(depthwise_window(op), 1) is None:
-        return ()
-    return (NO_CONFIG,) if layer_ending(op, takes_zero_point=True) else ()
-
-
-def depthwise_window(op: OpCall) -> ConvWindow:
-    """Return the window of a depthwise layer."""
-    _, rows, columns, _ = op.input(1).shape
-    return window_of(op, (rows, columns))
-
-
-def _build_single(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weight_offsets(op)
-    flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    layer = layer_ending(op, takes_zero_point=True)
-    assert layer is not None
-    emit_layer(op, b, flat, depthwise_window(op), layer)
+    return _configs(INT8, op) if op.input(0).shape[3] == 1 else ()
 
 
 _BY_CHANNEL = tuple(
@@ -260,7 +240,7 @@ SCHEDULES = (
         "depthwise_conv2d",
         frozenset({"rvv"}),
         _single_configs,
-        _build_single,
+        _build,
         takes_weight_zero_point=True,
     ),
 )

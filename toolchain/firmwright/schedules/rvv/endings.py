@@ -127,14 +127,13 @@ class Ending:
             k.store(store, target[0], limited)
         return vector_text(k.build_vectors())
 
-    @property
-    def portable(self) -> str:
-        """The C of one output, of channel c."""
+    def portable(self, stride: str = "channels") -> str:
+        """Return the C of one output, of channel c of the `stride` that `q` has."""
         if self.element is None:
             return "sum"
         arguments = {"sum": "sum", "right": "s[c]"}
         for row, name in enumerate(self.factors, 1):
-            start = f"{row} * channels" if row > 1 else "channels"
+            start = f"{row} * {stride}" if row > 1 else stride
             arguments[name] = f"q[{start} + c]"
         names = (operand.name for operand in self.element.operands)
         given = ", ".join(arguments.get(name, name) for name in names)

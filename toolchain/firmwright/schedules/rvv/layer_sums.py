@@ -32,9 +32,9 @@ from firmwright.schedules.rvv.endings import SUMS
 from firmwright.schedules.rvv.layer_endings import layer_ending
 from firmwright.schedules.rvv.window_kernel import (
     WindowCall,
-    adjacent_pixels,
     adjacent_taps,
     emit_windows,
+    window_extents,
 )
 
 _ENDING = SUMS[INT8]
@@ -65,14 +65,10 @@ def sums_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     """Compute a layer whose channels read the same inputs."""
     layer, window = integer_layer(op), kernel_window(op)
-    taps = adjacent_taps(window, op.input(0).shape[-1])
-    assert taps is not None
-    rows, run = taps
-    outputs = len(layer.weights)
-    pixels = adjacent_pixels(op, window)
-    loop = choose_loop(_ENDING, layer.weights, rows, pixels)
+    extents, outputs = window_extents(op, window), len(layer.weights)
+    loop = choose_loop(_ENDING, layer.weights, extents.rows, extents.pixels)
     call = _sums_call(op, b, layer, loop.name, loop.pixels)
-    emit_windows(b, window, call, outputs, (run, 1, 1))
+    emit_windows(b, window, call, outputs, (extents.run, 1, 1))
 
 
 def _build_depthwise(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:

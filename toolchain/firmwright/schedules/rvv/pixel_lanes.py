@@ -22,14 +22,13 @@ from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.kernels.isa.rvv import riscv_row
 from firmwright.kernels.vector_program import VectorBuilder
 from firmwright.kernels.vector_text import vector_text
-from firmwright.ops.conv2d import weight_offsets
-from firmwright.ops.conv_window import ConvWindow, kernel_window
+from firmwright.ops.conv2d import channel_weights
+from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.row_band import pixel_blocks, window_rows
-from firmwright.schedules.rvv.conv2d_fully_connected import depthwise_window
 from firmwright.schedules.rvv.endings import (
     AWAY,
     BYTES,
@@ -143,7 +142,7 @@ def _intrinsic(weight: DType, channels: int) -> Intrinsic:
         fill_text(
             _C["portable"],
             channels=channels,
-            result=BYTES.portable.replace("channels + c", f"{channels} + c"),
+            result=BYTES.portable(str(channels)),
         ),
         f"Products of windows and the weights of {channels} channels, requantized.",
         requires="rvv",
@@ -160,32 +159,17 @@ INTRINSICS = tuple(
 # ---- layers --------------------------------------------------------------------------
 
 
-def _applies(op: OpCall, window: ConvWindow) -> bool:
-    is_small = op.output.shape[3] <= _CHANNELS_MAX
-    if not is_small or op.input(0).dtype != INT8 or window.dilation[1] != 1:
-        return False
-    return layer_ending(op, takes_zero_point=True) is not None
-
-
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (NO_CONFIG,) if _applies(op, kernel_window(op)) else ()
-
-
-def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weight_offsets(op)
-    _emit(op, b, kernel.reshape(len(kernel), -1), kernel_window(op))
+    is_small = op.output.shape[3] <= _CHANNELS_MAX
+    is_apart = kernel_window(op).dilation[1] != 1
+    if not is_small or op.input(0).dtype != INT8 or is_apart:
+        return ()
+    return (NO_CONFIG,) if layer_ending(op, takes_zero_point=True) else ()
 
 
 def _single_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     """Return a configuration of a depthwise layer of one input channel."""
-    is_single = op.input(0).shape[3] == 1
-    return (NO_CONFIG,) if is_single and _applies(op, depthwise_window(op)) else ()
-
-
-def _build_single(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel = weight_offsets(op)
-    flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
-    _emit(op, b, flat, depthwise_window(op))
+    return _configs(op) if op.input(0).shape[3] == 1 else ()
 
 
 def _groups(channels: int) -> list[tuple[int, int, int]]:
@@ -201,8 +185,8 @@ def _block(pixels: int) -> int:
     return min(blocks, key=lambda size: divide_up(pixels, size) * size, default=pixels)
 
 
-def _emit(op: OpCall, b: Kernel, flat: Array, window: ConvWindow) -> None:
-    """Compute a layer with weights `flat` [channel, tap]."""
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    window, flat = kernel_window(op), channel_weights(op)
     layer = layer_ending(op, takes_zero_point=True)
     assert layer is not None
     channels, taps = flat.shape
@@ -255,11 +239,8 @@ SCHEDULES = tuple(
         op,
         frozenset({"rvv"}),
         configs,
-        build,
+        _build,
         takes_weight_zero_point=True,
     )
-    for op, configs, build in (
-        ("conv2d", _configs, _build),
-        ("depthwise_conv2d", _single_configs, _build_single),
-    )
+    for op, configs in (("conv2d", _configs), ("depthwise_conv2d", _single_configs))
 )

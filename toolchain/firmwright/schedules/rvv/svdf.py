@@ -184,7 +184,7 @@ def _intrinsic(dtype: DType, group: int) -> Intrinsic:
             *immediates("taps", "channels", *BYTES.settings),
         ),
         _meaning,
-        fill_text(_C["portable"], result=BYTES.portable),
+        fill_text(_C["portable"], result=BYTES.portable()),
         "Products of units with their weights, requantized.",
         requires="rvv",
         text={"gnu": fill_text(_C[section], finish=finish, **given)},

@@ -171,13 +171,25 @@ def adjacent_taps(window: ConvWindow, channels: int) -> tuple[int, int] | None:
     return (columns, channels) if rows == 1 else None
 
 
-def adjacent_pixels(op: OpCall, window: ConvWindow) -> int:
-    """Return how many output pixels have windows at equal distances.
+@dataclass(frozen=True, slots=True)
+class WindowExtents:
+    """The rows of a window, of `run` adjacent elements, and pixels at equal distances.
 
-    They are all pixels if each is made of one, or else those of a row.
+    The pixels are all of the output if each is made of one, or else those of a row.
     """
+
+    rows: int
+    run: int
+    pixels: int
+
+
+def window_extents(op: OpCall, window: ConvWindow) -> WindowExtents:
+    """Return the extents of a window that has `adjacent_taps`."""
+    taps = adjacent_taps(window, op.input(0).shape[-1])
+    assert taps is not None
     *others, channels = op.output.shape
-    return op.output.elements // channels if window.pointwise else others[-1]
+    whole = op.output.elements // channels
+    return WindowExtents(*taps, whole if window.pointwise else others[-1])
 
 
 def emit_window_kernel(
@@ -323,7 +335,7 @@ class WindowForm:
             pixels=self.pixels,
             c=channel,
             w=f"({weight} - weight_point)" if self.has_weight_point else weight,
-            result=self.ending.portable,
+            result=self.ending.portable(),
         )
 
     def intrinsic(

@@ -16,9 +16,9 @@ from firmwright.schedules.helium_floats.accumulate_f32 import (
     AccumulateStyle,
 )
 from firmwright.schedules.rvv.window_kernel import (
-    adjacent_pixels,
     adjacent_taps,
     emit_windows,
+    window_extents,
 )
 from firmwright.schedules.rvv_floats.window_sums import (
     WindowSums,
@@ -55,13 +55,11 @@ def emit_dots(
     style: AccumulateStyle, op: OpCall, b: Kernel, flat: Array, window: ConvWindow
 ) -> None:
     """Compute a layer with weights `flat` [channel, tap], which reads all inputs."""
-    taps = adjacent_taps(window, op.input(0).shape[-1])
-    assert taps is not None
-    rows, run = taps
-    pixels = adjacent_pixels(op, window)
-    sums = cheapest(KERNELS[style], (rows, run, len(flat)), pixels)
+    extents = window_extents(op, window)
+    shape = (extents.rows, extents.run, len(flat))
+    sums = cheapest(KERNELS[style], shape, extents.pixels)
     call = window_call(op, b, sums, flat)
-    emit_windows(b, window, call, len(flat), (run, 1, 1))
+    emit_windows(b, window, call, len(flat), (extents.run, 1, 1))
 
 
 SCHEDULES = tuple(

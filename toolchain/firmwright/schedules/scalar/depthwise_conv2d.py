@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-import numpy as np
-
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
@@ -17,10 +15,8 @@ from firmwright.kernels.depthwise_contract import (
     OutsideTaps,
     WindowInputs,
 )
-from firmwright.ops.conv2d import (
-    weight_offsets,
-)
-from firmwright.ops.conv_window import ConvWindow, window_of
+from firmwright.ops.conv2d import channel_weights
+from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.depthwise import (
@@ -94,9 +90,7 @@ def _build(
     in_32_bits: bool = False,
     has_short_rows: bool = False,
 ) -> None:
-    kernel = weight_offsets(op)
-    window = window_of(op, kernel.shape[1:3])
-    flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
+    window, flat = kernel_window(op), channel_weights(op)
     if op.input(0).dtype == INT8:
         found = find_computed_channels(b, op)
         found.constants.emit_stores(b, 0, b.y.elements // b.y.shape[3])

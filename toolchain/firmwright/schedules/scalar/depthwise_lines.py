@@ -8,14 +8,12 @@ convolution of a few input channels: a line of all bytes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.kernels.contract import InterleavedChannels
-from firmwright.ops.conv2d import weight_offsets
+from firmwright.ops.conv2d import channel_weights
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule
@@ -77,14 +75,6 @@ def _axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
     return line, WindowAxis(1, 1, 1, 0, 1, range(1), size, pixels * outputs)
 
 
-def _by_channel(op: OpCall) -> Array:
-    """Return the weights less their zero point [channel, tap]."""
-    weights = weight_offsets(op)
-    if op.op == "conv2d":
-        return weights.reshape(len(weights), -1)
-    return np.ascontiguousarray(weights.reshape(-1, weights.shape[3]).T)
-
-
 @dataclass(frozen=True, slots=True)
 class _Channel:
     """The registers of a channel, and where the lines of its input and output begin."""
@@ -106,7 +96,7 @@ class _Channel:
 
 
 def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    flat, (line, across) = _by_channel(op), _axes(op)
+    flat, (line, across) = channel_weights(op), _axes(op)
     found = find_computed_channels(b, op)
     found.constants.emit_stores(b, 0, b.y.elements // b.y.shape[3])
     layer = plan_integer_layer(b, op, found, may_bake=True)
