@@ -27,6 +27,12 @@ from firmwright.schedules.scalar.gemm_tiles import (
     stored_offset,
 )
 
+_COUNT_AND_TOTAL = (*immediates("count"), Operand("total", "inout", INT32))
+
+
+def _portable_sum(term: str) -> str:
+    return f"for (int32_t i = 0; i < count; ++i) {{\n    total += {term};\n}}"
+
 
 def dot_intrinsic(
     name: str, feature: str, text: str, count: Callable[[int], int]
@@ -34,18 +40,12 @@ def dot_intrinsic(
     """Return the dot product of bytes; `count` returns the instructions of its taps."""
     return Intrinsic(
         name=name,
-        operands=(
-            *pointers(INT8, x=1, w=1),
-            *immediates("count"),
-            Operand("total", "inout", INT32),
-        ),
+        operands=(*pointers(INT8, x=1, w=1), *_COUNT_AND_TOTAL),
         meaning=lambda x, w, count, total: (
             total
             + (np.asarray(x, np.int64)[:count] * np.asarray(w, np.int64)[:count]).sum(0)
         ),
-        portable=(
-            "for (int32_t i = 0; i < count; ++i) {\n    total += x[i] * w[i];\n}"
-        ),
+        portable=_portable_sum("x[i] * w[i]"),
         doc="Adds the products of `count` values and weights.",
         requires=feature,
         text={"gnu": text},
@@ -59,13 +59,9 @@ def sum_intrinsic(
     """Return the sum of bytes; `count` returns the instructions of its taps."""
     return Intrinsic(
         name=name,
-        operands=(
-            *pointers(INT8, x=1),
-            *immediates("count"),
-            Operand("total", "inout", INT32),
-        ),
+        operands=(*pointers(INT8, x=1), *_COUNT_AND_TOTAL),
         meaning=lambda x, count, total: total + np.asarray(x, np.int64)[:count].sum(0),
-        portable="for (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
+        portable=_portable_sum("x[i]"),
         doc="Adds `count` values.",
         requires=feature,
         text={"gnu": text},
@@ -74,14 +70,21 @@ def sum_intrinsic(
 
 
 @dataclass(frozen=True, slots=True)
-class DotTile(Tile[tir.Buffer]):
-    """The product of one channel and one column of `taps` bytes, by intrinsic `dot`.
-
-    The column is summed by intrinsic `sum` if stored weights have an offset.
-    """
+class RowIntrinsics:
+    """The names of a dot product of bytes, and of a sum for weights with an offset."""
 
     dot: str
-    sum: str
+    sum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DotTile(Tile[tir.Buffer]):
+    """The product of one channel and one column of `taps` bytes.
+
+    The column is summed if stored weights have an offset.
+    """
+
+    intrinsics: RowIntrinsics
     taps: int
     stored: StoredOffset
 
@@ -95,9 +98,10 @@ class DotTile(Tile[tir.Buffer]):
     ) -> tuple[tir.Buffer, Correction | None]:
         if not self.stored.offset:
             return columns, None
+        assert self.intrinsics.sum is not None
         total = b.register("total", INT32, 0)
         x = b.pointer(columns, 0, self.taps)
-        b.evaluate(self.sum, [x, self.taps, total.value])
+        b.evaluate(self.intrinsics.sum, [x, self.taps, total.value])
         excess = b.let("excess", total.value * self.stored.offset)
         return columns, self.stored.subtract([excess])
 
@@ -106,7 +110,7 @@ class DotTile(Tile[tir.Buffer]):
     ) -> None:
         x = b.pointer(columns, 0, self.taps)
         w = group.weight_pointer(b)
-        b.evaluate(self.dot, [x, w, self.taps, b.load(sums, [0])])
+        b.evaluate(self.intrinsics.dot, [x, w, self.taps, b.load(sums, [0])])
 
 
 def takes_dots(op: OpCall) -> bool:
@@ -116,15 +120,12 @@ def takes_dots(op: OpCall) -> bool:
 
 
 def build_dots(
-    dot: str, op: OpCall, config: ScheduleConfig, b: Kernel, sum_name: str = ""
+    intrinsics: RowIntrinsics, op: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
-    """Multiply rows by intrinsic `dot`.
-
-    `sum_name` is the intrinsic that sums a column if weights have a zero point.
-    """
+    """Multiply rows; without a sum, weights must not have a zero point."""
     rows = computed_channels(b, integer_layer(op))
     requantize = partial(rows.requantize, b)
     stored = stored_offset(rows, weight_zero_point(op))
-    tile = DotTile(dot, sum_name, rows.taps, stored)
+    tile = DotTile(intrinsics, rows.taps, stored)
     gemm = plan_gemm(b, tile, rows, rows.bias, requantize)
     multiply_windows(b, op, gemm)

@@ -12,7 +12,7 @@ from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.computed_channels import count_computed
 from firmwright.schedules.helium.int8_dot import DOT
-from firmwright.schedules.row_dots import build_dots, takes_dots
+from firmwright.schedules.row_dots import RowIntrinsics, build_dots, takes_dots
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _MOST_OUTPUTS = 4
@@ -29,6 +29,6 @@ SCHEDULES = (
         "helium.fully_connected.dots",
         "fully_connected",
         configs=_configs,
-        build=partial(build_dots, DOT.name),
+        build=partial(build_dots, RowIntrinsics(DOT.name)),
     ),
 )

@@ -8,6 +8,7 @@ from firmwright.base.text_sections import read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.row_dots import (
+    RowIntrinsics,
     build_dots,
     dot_intrinsic,
     sum_intrinsic,
@@ -36,7 +37,7 @@ SCHEDULES = (
         "fully_connected",
         frozenset({"rvv"}),
         _configs,
-        partial(build_dots, _DOT.name, sum_name=_SUM.name),
+        partial(build_dots, RowIntrinsics(_DOT.name, _SUM.name)),
         takes_weight_zero_point=True,
         disable_scheduling=True,
     ),
