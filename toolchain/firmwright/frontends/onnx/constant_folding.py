@@ -11,7 +11,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
-from firmwright.frontends.onnx.node_schemas import SHAPE_ELEMENTS_MAX
+from firmwright.frontends.onnx.node_schemas import inference_model, model_of_node
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode, onnx_package
 from firmwright.frontends.onnx.qdq import QdqOperands
 
@@ -97,15 +97,8 @@ def _result_elements(
 ) -> list[int]:
     """Return the element counts of the results that shape inference determines."""
     onnx = onnx_package()
-    known, others = [], []
-    for name, x in inputs.items():
-        if x.size <= SHAPE_ELEMENTS_MAX:
-            known.append(onnx.numpy_helper.from_array(x, name))
-        else:
-            kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
-            others.append(onnx.helper.make_tensor_value_info(name, kind, x.shape))
     try:
-        model = _model(node, opset, others, known)
+        model = inference_model(node, opset, inputs)
         outputs = onnx.shape_inference.infer_shapes(model).graph.output
     except (
         RuntimeError,
@@ -129,7 +122,8 @@ def _evaluate(
     onnx = onnx_package()
     untyped = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in inputs]
     try:
-        evaluator = onnx.reference.ReferenceEvaluator(_model(node, opset, untyped))
+        model = model_of_node(node, opset, untyped)
+        evaluator = onnx.reference.ReferenceEvaluator(model)
         with np.errstate(all="ignore"):
             results = evaluator.run(None, dict(inputs))
     # The reference raises these for unsupported operators and inputs.
@@ -148,19 +142,3 @@ def _evaluate(
             return None
         arrays.append(np.asarray(item))
     return arrays
-
-
-def _model(
-    node: Message,
-    opset: int,
-    inputs: list[Message],
-    initializers: list[Message] | None = None,
-) -> Message:
-    onnx = onnx_package()
-    names = filter(None, node.output)
-    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in names]
-    graph = onnx.helper.make_graph(
-        [node], "folded", inputs, outputs, initializers or []
-    )
-    opsets = [onnx.helper.make_opsetid(node.domain, opset)]
-    return onnx.helper.make_model(graph, opset_imports=opsets)

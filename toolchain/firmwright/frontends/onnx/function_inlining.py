@@ -124,10 +124,8 @@ def inline_function(
 
 
 def _defaults(node: Message, opset: int) -> list[Message]:
-    onnx = protobuf.onnx_package()
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
+    schema = find_schema(node, opset)
+    if schema is None:
         return []
     values = [item.default_value for item in schema.attributes.values()]
     return [value for value in values if value.name]

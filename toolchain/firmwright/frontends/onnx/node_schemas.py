@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.older_operators import OPSET_MIN
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
+from firmwright.ir.graph import TensorType
 
-SHAPE_ELEMENTS_MAX: Final = 4096
+_SHAPE_ELEMENTS_MAX: Final = 4096
 """Shape inference reads input values (shapes, sizes, counts) up to this size."""
 _STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -160,6 +162,42 @@ def check_element_types(
             raise NotSupportedError(f"{own}, for which ONNX does not define it")
 
 
+def model_of_node(
+    node: Message,
+    opset: int,
+    inputs: Sequence[Message],
+    initializers: Sequence[Message] = (),
+) -> Message:
+    """Return a model of one node, whose outputs have no types."""
+    onnx = protobuf.onnx_package()
+    names = filter(None, node.output)
+    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in names]
+    graph = onnx.helper.make_graph([node], "node", inputs, outputs, initializers)
+    version = opset if own_domain(node) == "" else 1
+    opsets = [onnx.helper.make_opsetid(node.domain, version)]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def inference_model(
+    node: Message, opset: int, operands: Mapping[str, Array | TensorType]
+) -> Message:
+    """Return a model of one node for shape inference, which reads small arrays."""
+    onnx = protobuf.onnx_package()
+    helper = onnx.helper
+    infos: list[Message] = []
+    constants: list[Message] = []
+    for name, x in operands.items():
+        if isinstance(x, TensorType):
+            code = protobuf.dtype_code(x.dtype.name)
+            infos.append(helper.make_tensor_value_info(name, code, x.shape))
+        elif x.size <= _SHAPE_ELEMENTS_MAX:
+            constants.append(onnx.numpy_helper.from_array(x, name))
+        else:
+            code = helper.np_dtype_to_tensor_dtype(x.dtype)
+            infos.append(helper.make_tensor_value_info(name, code, x.shape))
+    return model_of_node(node, opset, infos, constants)
+
+
 def find_shape_error(
     node: Message, opset: int, inputs: Sequence[OnnxValue | None]
 ) -> str:
@@ -167,20 +205,13 @@ def find_shape_error(
     if isinstance(node, SyntheticNode):
         return ""
     onnx = protobuf.onnx_package()
-    infos: list[Message] = []
-    constants: list[Message] = []
+    operands: dict[str, Array | TensorType] = {}
     for name, item in zip(node.input, inputs, strict=True):
-        if isinstance(item, ConstantValue) and item.array.size <= SHAPE_ELEMENTS_MAX:
-            constants.append(onnx.numpy_helper.from_array(item.array, name))
+        if isinstance(item, ConstantValue):
+            operands[name] = item.array
         elif item is not None:
-            code = protobuf.dtype_code(item.type.dtype.name)
-            infos.append(onnx.helper.make_tensor_value_info(name, code, item.shape))
-    names = filter(None, node.output)
-    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in names]
-    graph = onnx.helper.make_graph([node], "node", infos, outputs, constants)
-    domain = own_domain(node)
-    opsets = [onnx.helper.make_opsetid(domain, 1 if domain else opset)]
-    model = onnx.helper.make_model(graph, opset_imports=opsets)
+            operands[name] = item.type
+    model = inference_model(node, opset, operands)
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
