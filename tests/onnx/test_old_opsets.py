@@ -288,7 +288,16 @@ SCAN = OldNode(
 REFUSED = [
     SCAN,
     OldNode("Add", constants=(_floats(2, 3, 4),), opsets=range(1, 7)),
+    OldNode("Relu", opsets=range(1, 6)),
 ]
+OLDEST = [
+    *(OldNode(op, opsets=range(6, 7)) for op in ("LeakyRelu", "Relu", "Sigmoid")),
+    OldNode("Softmax", opsets=range(1, 7)),
+    OldNode("Transpose", attrs={"perm": [2, 0, 1]}, opsets=range(1, 7)),
+    OldNode("Squeeze", (1, 3, 1, 4), attrs={"axes": [0]}, opsets=range(1, 7)),
+    OldNode("Conv", IMAGE, (_floats(4, 3, 3, 2),), opsets=range(1, 7)),
+]
+"""Operators of opsets before 7 that opset 7 has unchanged."""
 
 
 def _model(node: OldNode, opset: int) -> tuple[bytes, Array]:
@@ -339,6 +348,12 @@ def test_a_node_of_an_older_opset_equals_onnx_runtime(node: OldNode) -> None:
 def test_an_old_hardmax_takes_the_maximum_of_whole_blocks(opset: int) -> None:
     for axis in (0, 1, 2):
         _check(OldNode("Hardmax", attrs={"axis": axis}), opset)
+
+
+@pytest.mark.parametrize("node", OLDEST, ids=lambda node: node.op)
+def test_an_operator_that_opset_7_did_not_change_is_converted(node: OldNode) -> None:
+    for opset in node.opsets:
+        _check(node, opset)
 
 
 @pytest.mark.parametrize("node", REFUSED, ids=lambda node: node.op)
