@@ -17,14 +17,22 @@ operators of these names.
 """
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32, UINT32, UINT64, Array, DType
+from firmwright.base.dtypes import (
+    FLOAT32,
+    INT32,
+    INT64,
+    UINT32,
+    UINT64,
+    Array,
+    DType,
+)
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph import OpCall
@@ -208,9 +216,11 @@ def _lower_floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 
 
 def _lower_floor_mod(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    x = a.cast(INT32)
-    y = _divisor(b.cast(INT32))
-    return (x % y + select(_needs_decrement(x, y), y, 0)).cast(call.output.dtype)
+    kind = call.output.dtype
+    wide = INT64 if kind == INT64 else INT32
+    x = a.cast(wide)
+    y = _divisor(b.cast(wide))
+    return (x % y + select(_needs_decrement(x, y), y, 0)).cast(kind)
 
 
 def _needs_decrement(x: ArithExpr, y: ArithExpr) -> ArithExpr:
@@ -294,10 +304,9 @@ def _integer_op(
     exact: ArrayFunction,
     value: Callable[..., ArithExpr],
     float32: ElementwiseKernel,
+    dtypes: Sequence[str] = ("int8", "int16", "int32"),
 ) -> OpDef:
-    integers = dict.fromkeys(
-        ("int8", "int16", "int32"), compute_elements(_integer(exact), value)
-    )
+    integers = dict.fromkeys(dtypes, compute_elements(_integer(exact), value))
     return binary_op(name, **integers, float32=float32)
 
 
@@ -337,6 +346,7 @@ OPDEFS: tuple[OpDef, ...] = (
         np.mod,
         _lower_floor_mod,
         compute_elements(_float32(_float_mod), _lower_floor_mod_f32),
+        ("int8", "int16", "int32", "int64"),
     ),
     binary_op(
         "pow",

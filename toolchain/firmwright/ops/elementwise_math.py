@@ -212,7 +212,7 @@ OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "neg",
         **dict.fromkeys(("int8", "int16"), _whole(np.negative, _wrapping_negative)),
-        int32=_whole(np.negative, _negative),
+        **dict.fromkeys(("int32", "int64"), _whole(np.negative, _negative)),
         float32=compute_float32(np.negative, _negative),
     ),
     unary_op(

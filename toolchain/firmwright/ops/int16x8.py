@@ -91,8 +91,10 @@ def requantize_sums(
 def requantize_int64_array(
     acc: Array, multiplier: Array | int, right: Array | int
 ) -> Array:
+    """Return acc * multiplier / 2^right, halves up, of which 32 bits remain."""
     product: Array = acc * multiplier
-    return np.asarray((product + (np.int64(1) << (np.int64(right) - 1))) >> right)
+    scaled = (product + (np.int64(1) << (np.int64(right) - 1))) >> right
+    return np.asarray(scaled.astype(np.int32).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The operators are mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and
 reduce_prod.
 
 Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain
-with length 1). Plain integers keep the low 32 bits; means truncate toward zero.
+with length 1). Plain integers keep their low bits; means truncate toward zero.
 
 mean and sum of int8 and int16: the int32 sum of x - zero point is requantized by one
 factor, with two roundings. For n elements with 2^k <= n < 2^(k+1), and input scale /
@@ -35,6 +35,7 @@ from firmwright.base.dtypes import (
     INT32,
     INT64,
     UINT32,
+    UINT64,
     Array,
     DType,
 )
@@ -126,6 +127,8 @@ def lower_reduction(
 
 
 _SHIFT_MAX = 32
+_PLAIN_INTEGERS = {INT32: UINT32, INT64: UINT64}
+"""Types without a scale, and those of their sums, which wrap."""
 
 
 def _infer_mean(call: OpCall) -> tuple[TensorType, ...]:
@@ -157,8 +160,9 @@ def _divisor(call: OpCall) -> int:
 
 def _sum_dtype(call: OpCall) -> DType:
     kind = call.input(0).dtype
-    if kind == INT32:
-        return INT64 if call.op == "mean" else UINT32
+    if kind in _PLAIN_INTEGERS:
+        is_wide = kind == INT32 and call.op == "mean"
+        return INT64 if is_wide else _PLAIN_INTEGERS[kind]
     return FLOAT32 if kind == FLOAT32 else INT32
 
 
@@ -198,9 +202,10 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if _is_quantized(call):
         offsets = offsets - per_tensor_quant(call.input(0)).zero_point
     total = np.asarray(offsets.sum(axis=axes))
-    if kind == INT32:
-        cut = np.sign(total) * (np.abs(total) // _divisor(call))
-        return (cut.astype(np.int32).reshape(shape),)
+    if kind in _PLAIN_INTEGERS:
+        down, rest = np.divmod(total, _divisor(call))
+        cut = down + ((total < 0) & (rest != 0))
+        return (cut.astype(kind.np).reshape(shape),)
     return (mean_requantization(call).apply(total, kind).reshape(shape),)
 
 
@@ -209,7 +214,7 @@ def _row_reduction(call: OpCall) -> RowReduction | None:
     attrs = call.attributes(AxesAttrs)
     if len(x.shape) != 4 or x.shape[0] != 1 or attrs.axes != (1, 2):
         return None
-    if x.dtype == INT32 or attrs.float_order:
+    if x.dtype in _PLAIN_INTEGERS or attrs.float_order:
         return None
     return RowReduction(_sum_dtype(call), x.shape[3], sum_rows, finish_sums)
 
@@ -231,7 +236,9 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
         if call.op == "sum":
             return total.cast(kind)
         count = reduced_count(call)
-        return total / float(count) if kind == FLOAT32 else (total / count).cast(kind)
+        if kind == FLOAT32:
+            return total / float(count)
+        return (total.cast(INT64) / count).cast(kind)
     return mean_requantization(call).lower(total, kind)
 
 
@@ -299,14 +306,14 @@ def reduction_op(
     return OpDef(name, infer, reference, lower)
 
 
-_ALL = (INT8, INT16, INT32, FLOAT32)
+_ALL = (INT8, INT16, INT32, INT64, FLOAT32)
 
 
 _NONE = 1 << 32
 """Marks an empty product: no product reaches it, and arithmetic does not overflow."""
 _PLAIN = reduction_op(
     "reduce_prod",
-    (INT32, FLOAT32),
+    (INT32, INT64, FLOAT32),
     np.prod,
     lambda kind: 1,
     partial(wrapping, operator.mul),
@@ -350,16 +357,11 @@ def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
     product = rows[:, 0]
     for column in range(1, rows.shape[1]):
-        scaled = requantize_int64_array(product * rows[:, column], *factor)
-        product = _in_32_bits(scaled)
-    total = _in_32_bits(requantize_int64_array(product, *factor)) + y.zero_point
+        product = requantize_int64_array(product * rows[:, column], *factor)
+    total = requantize_int64_array(product, *factor) + y.zero_point
     kind = call.output.dtype
     limited = np.clip(total, kind.min, kind.max).astype(kind.np)
     return (limited.reshape(call.output.shape),)
-
-
-def _in_32_bits(x: Array) -> Array:
-    return np.asarray(x.astype(np.int32).astype(np.int64))
 
 
 def _lower_prod(call: OpCall, b: Kernel) -> None:
