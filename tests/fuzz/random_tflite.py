@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,20 +43,41 @@ SAME = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A tensor of the graph."""
+    """A tensor of the graph.
+
+    `is_exact` if its floats have the bits of the reference, `limit` is the exclusive
+    bound of indices (0 for other tensors).
+    """
 
     index: int
+    dtype: str
     shape: tuple[int, ...]
     scale: float
     zero_point: int
+    is_exact: bool = True
+    limit: int = 0
 
 
 def random_graph(seed: int, kind: str = "") -> bytes:
     """Return the graph of the seed; the default is a kind of `MIXED_KINDS`."""
-    return _RandomGraph(seed, kind).data()
+    return RandomGraph(seed, kind).data()
 
 
-class _RandomGraph:
+class RandomGraph:
+    """A graph of layers of one type; every layer is a method that adds an operator."""
+
+    LAYERS: tuple[str, ...] = (
+        "binary",
+        "unary",
+        "conv",
+        "depthwise",
+        "pool",
+        "join",
+        "slice",
+        "pad",
+        "dense",
+    )
+
     def __init__(self, seed: int, kind: str) -> None:
         self.rng = random.Random(f"tflite {seed}")
         self.values = np.random.Generator(np.random.PCG64(seed))
@@ -78,19 +99,8 @@ class _RandomGraph:
         for name in ("x", "z")[: self.rng.randint(1, 2)]:
             made = self.tensor(name, shape, *self.quantization())
             self.graph.table.inputs.append(made.index)
-        kinds = (
-            "binary",
-            "unary",
-            "conv",
-            "depthwise",
-            "pool",
-            "join",
-            "slice",
-            "pad",
-            "dense",
-        )
         for step in range(self.rng.randint(*STEPS)):
-            getattr(self, self.rng.choice(kinds))(f"t{step}")
+            getattr(self, self.rng.choice(self.LAYERS))(f"t{step}")
         inputs = set(self.graph.table.inputs)
         self.graph.outputs(
             *[m.index for m in self.made if m.index not in self.used | inputs]
@@ -113,11 +123,17 @@ class _RandomGraph:
         self, name: str, shape: Sequence[int], scale: float, zero_point: int
     ) -> Made:
         index = self.graph.tensor(name, self.dtype, shape, scale, zero_point)
-        self.made.append(Made(index, tuple(shape), scale, zero_point))
+        self.made.append(Made(index, self.dtype, tuple(shape), scale, zero_point))
         return self.made[-1]
 
     def pick(self, rank: int = 0) -> Made:
-        fitting = [m for m in self.made if not rank or len(m.shape) == rank]
+        """Return a tensor of the graph's type; hybrid layers round, so an exact one."""
+        fitting = [
+            m
+            for m in self.made
+            if m.shape and rank in (0, len(m.shape)) and m.dtype == self.dtype
+            if self.kind != "hybrid" or m.is_exact
+        ]
         return self.rng.choice(fitting)
 
     def emit(
@@ -131,12 +147,25 @@ class _RandomGraph:
     ) -> None:
         first = next(item for item in inputs if isinstance(item, Made))
         kept = (first.scale, first.zero_point) if op in SAME else self.quantization()
-        result = self.tensor(name, shape, *FIXED.get((op, self.dtype), kept))
+        quantization = FIXED.get((op, self.dtype), kept)
+        result = self.tensor(name, shape, *quantization)
+        if self.dtype == "float32" and not (op in SAME and first.is_exact):
+            self.made[-1] = replace(result, is_exact=False)
+        self.connect(op, inputs, [result], table, **options)
+
+    def connect(
+        self,
+        op: str,
+        inputs: Sequence[Made | int],
+        results: Sequence[Made],
+        table: str = "",
+        **options: object,
+    ) -> None:
+        """Add the operator between its tensors."""
         indices = [item.index if isinstance(item, Made) else item for item in inputs]
         self.used.update(indices)
-        self.graph.op(
-            op, indices, [result.index], *([table] if table else []), **options
-        )
+        outputs = [result.index for result in results]
+        self.graph.op(op, indices, outputs, *([table] if table else []), **options)
 
     def ints(self, name: str, values: object) -> int:
         return self.graph.constant(f"{name}/c", np.array(values, np.int32))
@@ -292,7 +321,8 @@ class _RandomGraph:
         same = [
             m
             for m in self.made
-            if (m.shape, m.scale, m.zero_point) == (a.shape, a.scale, a.zero_point)
+            if (m.dtype, m.shape, m.scale, m.zero_point)
+            == (a.dtype, a.shape, a.scale, a.zero_point)
         ]
         parts = [a, *self.rng.choices(same, k=self.rng.randint(1, 2))]
         axis = self.rng.randrange(len(a.shape))

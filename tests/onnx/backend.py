@@ -36,6 +36,7 @@ from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
+from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS
@@ -231,7 +232,9 @@ def reference_mismatch(item: SupportedTest) -> str:
 # ---- many in one image ---------------------------------------------------------------
 
 
-def merge_modules(modules: Sequence[IRModule]) -> IRModule:
+def merge_modules(
+    modules: Sequence[IRModule], numerics: NumericsProfile = "onnx"
+) -> IRModule:
     """Return one module with all graphs; names get a number as prefix."""
     constants, params, body, results = {}, [], [], []
     for number, module in enumerate(modules):
@@ -256,20 +259,21 @@ def merge_modules(modules: Sequence[IRModule]) -> IRModule:
         }
     main = Function("main", tuple(params), tuple(body), tuple(results))
     module = IRModule("cases", {"main": main}, constants, entry_name="main")
-    return module.with_numerics("onnx")
+    return module.with_numerics(numerics)
 
 
 def run_merged(
     modules: Sequence[IRModule],
     batch: Sequence[Sequence[Mapping[str, Any]]],
     board: str,
+    numerics: NumericsProfile = "onnx",
 ) -> tuple[dict[str, Array], ...]:
     """Run the modules as one firmware on samples that hold all their inputs."""
     feeds = [
         {f"{k}.{name}": x for k, part in enumerate(sample) for name, x in part.items()}
         for sample in batch
     ]
-    compiled = compile_module(merge_modules(modules), board)
+    compiled = compile_module(merge_modules(modules, numerics), board)
     with open_session(compiled, in_process=board == "host") as session:
         return session.run_all(feeds)
 

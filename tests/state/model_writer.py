@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 
 from tests.ops.tflite_writer import flexbuffer
 
+VERSIONS = {"ADD": 2, "BROADCAST_TO": 2, "CONCATENATION": 2, "FULLY_CONNECTED": 4}
+"""Versions of operators that old interpreters refuse; 1 if not listed."""
+
 
 class GraphFile:
     """A subgraph; tensors are identified by their index."""
@@ -158,9 +161,7 @@ class ModelFile:
             kind = "CUSTOM" if name.startswith("custom:") else name
             number = getattr(schema.BuiltinOperator, kind)
             code.builtinCode, code.deprecatedBuiltinCode = number, min(number, 127)
-            code.version = {"ADD": 2, "CONCATENATION": 2, "FULLY_CONNECTED": 4}.get(
-                name, 1
-            )
+            code.version = VERSIONS.get(name, 1)
             if kind == "CUSTOM":
                 code.customCode = name.removeprefix("custom:")
             self.codes[name] = len(self.model.operatorCodes)

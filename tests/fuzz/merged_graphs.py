@@ -1,0 +1,127 @@
+"""Many random models in one firmware, compared with their reference runtime.
+
+A model that the runtime refuses is not counted; one that the compiler refuses is, with
+its reasons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from firmwright.base.dtypes import Array
+from firmwright.base.errors import UnsupportedError
+from firmwright.ir.graph.nodes import Function
+from firmwright.ir.module import IRModule
+from firmwright.ir.settings import NumericsProfile
+from firmwright.oracle.compare import compare_outputs
+from firmwright.oracle.reference_worker import open_runtime
+from firmwright.pipeline import load_module_bytes
+from tests.onnx.backend import run_merged
+
+Sample = Mapping[str, Array]
+SAMPLES = 2
+CALLS_PER_IMAGE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class RandomModel:
+    """A model that its reference runtime computed."""
+
+    seed: int
+    module: IRModule
+    samples: Sequence[Sample]
+    expected: Sequence[Sample]
+
+    @property
+    def calls(self) -> int:
+        entry = self.module.entry
+        assert isinstance(entry, Function)
+        return len(entry.body)
+
+
+@dataclass
+class Sweep:
+    """Random models by seed: their refusals by reason, and those that differ."""
+
+    runtime: str
+    make: Callable[[int], bytes]
+    board: str = "host"
+    compared: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    refused_models: int = 0
+    differing: list[str] = field(default_factory=list)
+
+    def run(self, seeds: Iterable[int]) -> Sweep:
+        """Compare the models of these seeds, as many in an image as fit."""
+        group: list[RandomModel] = []
+        for seed in seeds:
+            model = self._computed(seed)
+            if model is None:
+                continue
+            if sum(item.calls for item in (*group, model)) > CALLS_PER_IMAGE:
+                self._compare(group)
+                group = []
+            group.append(model)
+        if group:
+            self._compare(group)
+        return self
+
+    def _computed(self, seed: int) -> RandomModel | None:
+        data = self.make(seed)
+        try:
+            runtime = open_runtime(self.runtime, data, layers=False)
+        except (RuntimeError, ValueError, NotImplementedError):
+            return None
+        suffix = "onnx" if self.runtime == "onnxruntime" else "tflite"
+        try:
+            module = load_module_bytes(data, f"graph{seed}.{suffix}")
+        except UnsupportedError as error:
+            self.refused_models += 1
+            self.refused.update({f"{item.op}: {item.why}" for item in error.items})
+            return None
+        entry = module.entry
+        assert isinstance(entry, Function)
+        rng = np.random.Generator(np.random.PCG64(seed))
+        samples, expected = [], []
+        for _ in range(SAMPLES):
+            sample = {
+                value.name: random_values(rng, value.type.dtype.name, value.type.shape)
+                for value in entry.params
+            }
+            outputs = runtime.run([sample[name] for name in runtime.input_names])
+            copies = [np.array(output) for output in outputs]
+            samples.append(sample)
+            expected.append(dict(zip(runtime.output_names, copies, strict=True)))
+        return RandomModel(seed, module, samples, expected)
+
+    def _compare(self, group: Sequence[RandomModel]) -> None:
+        modules = [item.module for item in group]
+        batch = list(zip(*(item.samples for item in group), strict=True))
+        is_onnx = self.runtime == "onnxruntime"
+        numerics: NumericsProfile = "onnx" if is_onnx else "litert"
+        got = run_merged(modules, batch, self.board, numerics)
+        for number, item in enumerate(group):
+            own = [
+                {name: values[f"{number}.{name}"] for name in item.expected[0]}
+                for values in got
+            ]
+            self.compared += 1
+            found = compare_outputs(item.expected, own)
+            if found.mismatches:
+                self.differing.append(f"seed {item.seed}: {found.first}")
+
+
+def random_values(rng: np.random.Generator, dtype: str, shape: Sequence[int]) -> Array:
+    """Return values of the whole range of a quantized type, and moderate others."""
+    match dtype:
+        case "float32":
+            return np.asarray(rng.normal(size=shape) * 2, np.float32)
+        case "bool":
+            return np.asarray(rng.random(shape) < 0.5)
+    kind = np.iinfo(dtype)
+    low, high = (kind.min, kind.max) if kind.bits <= 16 else (-1000, 1000)
+    return rng.integers(low, high + 1, shape).astype(dtype)
