@@ -11,6 +11,8 @@ pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, o
 filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts
     as 1. The fraction of log2 is interpolated in a 16-bit table of
     log2(1 + i/128) - i/128.
+
+The references also compute batches of frames, whose axis is the first one.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +52,7 @@ def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
         found = f"{x.dtype.name} {list(x.shape)}"
         what = f"{y.elements} channels of {found}, not of {source.name}"
         raise NotSupportedError(what)
-    return TensorType(y.shape, result)
+    return TensorType(y.shape, result, y.quantization)
 
 
 _TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
@@ -87,18 +89,23 @@ def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    energy = arrays[0].reshape(-1).astype(object)
-    tables = [array.reshape(-1).tolist() for array in arrays[1:6]]
-    weights, unweights, bins, starts, widths = tables
-    sums, carried = [], 0
-    for first, start, width in zip(bins, starts, widths, strict=True):
-        part = energy[first : first + width]
-        rising = np.array(weights[start : start + width], object)
-        falling = np.array(unweights[start : start + width], object)
-        sums.append(carried + int(np.dot(part, rising)))
-        carried = int(np.dot(part, falling))
-    wrapped = [value % (1 << 64) for value in sums[1:]]
-    return (np.array(wrapped, np.uint64).reshape(call.output.shape),)
+    energy, *tables = arrays
+    weights, unweights, bins, starts, widths = (table.reshape(-1) for table in tables)
+    count = call.attributes(FilterBankAttrs).num_channels
+    energy = energy.reshape(call.output.elements // count, -1).astype(np.uint64)
+    # Products with signed weights are correct modulo 2^64.
+    bank = np.zeros((energy.shape[1], count), np.int64)
+    for channel, (first, start, width) in enumerate(
+        zip(bins.tolist(), starts.tolist(), widths.tolist(), strict=True)
+    ):
+        wide = max(width, 0)
+        places, used = slice(first, first + wide), slice(start, start + wide)
+        if channel > 0:
+            bank[places, channel - 1] += weights[used]
+        if channel < count:
+            bank[places, channel] += unweights[used]
+    sums = energy @ bank.astype(np.uint64)
+    return (sums.reshape(call.output.shape),)
 
 
 def _bank_lower(call: OpCall, b: Kernel) -> None:
@@ -137,8 +144,9 @@ def _root_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _root_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    shift = np.uint32(int(arrays[1].reshape(-1)[0]) & 31)
-    return ((rounded_square_root(arrays[0]) >> shift).reshape(call.output.shape),)
+    shifts = (arrays[1].reshape(-1, 1) & 31).astype(np.uint32)
+    roots = rounded_square_root(arrays[0]).reshape(len(shifts), -1)
+    return ((roots >> shifts).reshape(call.output.shape),)
 
 
 def lower_roots(call: OpCall, b: Kernel, root: str = "nearest_root") -> None:
@@ -171,11 +179,12 @@ def _smoothing(call: OpCall, parity: int) -> tuple[int, int]:
 
 def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(SpectralSubtractionAttrs)
-    signal, noise = (array.reshape(-1).astype(np.uint64) for array in arrays)
+    channels = attrs.num_channels
+    signal, noise = (a.reshape(-1, channels).astype(np.uint64) for a in arrays)
     word = np.uint64(UINT32_MASK)
     bits = np.uint64(attrs.smoothing_bits)
     shift = np.uint64(attrs.spectral_subtraction_bits)
-    odd = np.arange(len(signal)) % 2 == 1
+    odd = np.arange(channels) % 2 == 1
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
     new_by, old_by = np.where(odd, odd_new, new), np.where(odd, odd_old, old)
     scaled = signal << bits & word

@@ -7,7 +7,7 @@
 
 Semantics: TFLM's signal library. It computes magnitudes in 16 bits: that of -32768
 wraps and any later value replaces it, so results may wrap. It leaves other bins
-unwritten.
+unwritten. The references also compute batches of frames, whose axis is the first one.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,7 @@ from firmwright.ir.tir.builder import (
     minimum,
     select,
 )
+from firmwright.ops.intrinsics import bit_length
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 
@@ -81,10 +82,15 @@ def wrapping_peak(samples: Sequence[int]) -> int:
 
 
 def _scale_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    peak = wrapping_peak(arrays[0].reshape(-1).tolist())
-    bits = 15 - peak.bit_length() if peak > 0 else 0
-    scaled = arrays[0].astype(np.int32) << bits
-    return scaled.astype(np.int16), np.full(call.outputs[1].shape, bits, np.int32)
+    scale = call.outputs[1]
+    frames = arrays[0].reshape(scale.elements, -1).astype(np.int32)
+    peaks = np.abs(frames).max(axis=1, initial=0)
+    for frame in np.flatnonzero((frames == INT16.min).any(axis=1)):
+        peaks[frame] = wrapping_peak(frames[frame].tolist())
+    bits = np.where(peaks > 0, 15 - bit_length(np.maximum(peaks, 0)), 0)
+    bits = bits.astype(np.int32)
+    scaled = (frames << bits[:, None]).astype(np.int16)
+    return scaled.reshape(arrays[0].shape), bits.reshape(scale.shape)
 
 
 def _scale_lower(call: OpCall, b: Kernel) -> None:
@@ -116,7 +122,8 @@ def store_scale(b: Kernel, magnitude: ArithExpr) -> ArithExpr:
 def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(SpectrumEnergyAttrs)
     x, bins = call.input(0), call.output.elements
-    if x.dtype != INT16 or x.elements != 2 * bins:
+    has_bins = call.output.shape[-1:] == (bins,) and x.elements == 2 * bins
+    if x.dtype != INT16 or not has_bins:
         what = f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}"
         raise NotSupportedError(what)
     first, last = attrs.start_index, attrs.end_index
@@ -129,7 +136,7 @@ def _energy_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
     attrs = call.attributes(SpectrumEnergyAttrs)
     pairs = arrays[0].reshape(-1, 2).astype(np.int64)
     energy = (pairs**2).sum(axis=1).astype(np.uint32)
-    bins = np.arange(len(energy))
+    bins = np.arange(len(energy)) % call.output.shape[-1]
     inside = (bins >= attrs.start_index) & (bins < attrs.end_index)
     return (np.where(inside, energy, np.uint32(0)).reshape(call.output.shape),)
 
