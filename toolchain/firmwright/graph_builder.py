@@ -157,11 +157,15 @@ class GraphBuilder:
         dtype: str = "",
         scale: Scale = None,
         zero_point: int = 0,
+        types: Sequence[TensorType] = (),
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Add a call and return all `results`, such as the parts of a split."""
+        """Add a call and return all `results`, such as the parts of a split.
+
+        `types` are those of the results if they are not alike.
+        """
         spec = _ResultSpec(None, dtype, scale, zero_point)
-        return self._call(op, inputs, results, spec, attrs)
+        return self._call(op, inputs, results, types or spec, attrs)
 
     def model(self, *results: Value) -> Model:
         """Return the network with these results as a verified model."""
@@ -184,7 +188,7 @@ class GraphBuilder:
         op: str,
         inputs: Sequence[Value | None],
         names: Sequence[str],
-        spec: _ResultSpec,
+        spec: _ResultSpec | Sequence[TensorType],
         attrs: Mapping[str, Attr],
     ) -> tuple[Value, ...]:
         opdef = self._operator(op)
@@ -197,7 +201,9 @@ class GraphBuilder:
             self._constants.get(v.constant or "") if v else None for v in inputs
         )
         types = tuple(None if value is None else value.type for value in inputs)
-        outputs = (self._kind(spec, given[0].type),) * max(1, len(names))
+        if isinstance(spec, _ResultSpec):
+            spec = (self._kind(spec, given[0].type),) * max(1, len(names))
+        outputs = tuple(spec)
         kinds = _infer_types(opdef, OpCall(op, types, outputs, typed, constants))
         results: list[Value] = []
         for place, kind in enumerate(kinds):
