@@ -218,3 +218,18 @@ def test_handwritten_network_is_verified() -> None:
         check=True,
     )
     assert done.stdout.startswith("smooth on host: 60 values, 0 differ from")
+
+
+@pytest.mark.qemu
+def test_wav_files_become_a_verified_program(tmp_path: Path) -> None:
+    script = EXAMPLES / "14_wav_to_board" / "wav_to_board.py"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    words = [sys.executable, script, "--clips", "24", "--save", tmp_path / "project"]
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, check=True
+    )
+    clips, equal, *heard = done.stdout.splitlines()
+    assert clips == "72 clips, 100 % of those held out are recognized"
+    assert equal == "mps2-an386: 420 outputs equal those of Python's features"
+    assert [line.split()[-1] for line in heard] == ["up", "down"]
+    assert (tmp_path / "project" / "SConstruct").is_file()

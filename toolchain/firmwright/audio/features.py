@@ -1,0 +1,439 @@
+"""Audio features as a record: rows in numpy, and the same rows in front of a network.
+
+    samples -> frame -> window -> automatic scale -> transform -> energy -> mel bank
+        -> square root (-> less noise (-> gain)) -> logarithm
+        (-> cosine transform) -> int8
+
+The steps up to the logarithm are operators of TFLM's signal library
+(docs/reference/operators.md), and the batches are computed by the references of the
+operators. Without noise reduction a
+value is ln(sum(w |X|^2)) / 2 for a transform X of the windowed samples and weights w of
+the channel, and at least 0; docs/decisions/0098-audio-features.md bounds the error.
+"""
+
+import enum
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from firmwright.audio.batches import compute_rows, frames_of
+from firmwright.audio.joining import join_graphs, single_input
+from firmwright.audio.tables import (
+    COSINE_BITS,
+    SNR_BITS,
+    WEIGHT_BITS,
+    MelBank,
+    correction_bits,
+    cosine_table,
+    gain_table,
+    window_weights,
+)
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    DType,
+)
+from firmwright.base.errors import UsageError
+from firmwright.flows.model.model import Model
+from firmwright.graph_builder import GraphBuilder
+from firmwright.ir.graph import TensorType, Value
+from firmwright.ir.module import IRModule
+
+_SMOOTHING_BITS, _SHARE_BITS, _GAIN_BITS = 10, 14, 21
+_LENGTHS = tuple(1 << n for n in range(6, 15))
+_FRAME = "features/frame"
+
+
+def _require(is_valid: bool, what: str, hint: str) -> None:
+    if not is_valid:
+        raise UsageError(f"{what} is not possible.", hint=hint)
+
+
+class FrameWindow(enum.Enum):
+    """The weights of a frame, symmetric; the value is the constant part."""
+
+    RECTANGLE = 1.0
+    HANN = 0.5
+    HAMMING = 0.54
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseReduction:
+    """Subtraction of an estimate of the noise in each channel.
+
+    The estimate moves by `even` or `odd` (of the channel) of its distance to a new
+    value in each hop, and `remaining` of the signal is left at least. All are fractions
+    of 1.
+    """
+
+    even: float = 0.025
+    odd: float = 0.06
+    remaining: float = 0.05
+
+    def __post_init__(self) -> None:
+        for share in (self.even, self.odd, self.remaining):
+            _require(0 <= share <= 1, f"the share {share}", "a number from 0 to 1.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainControl:
+    """Division by (noise + offset)^strength in each channel (PCAN)."""
+
+    strength: float = 0.95
+    offset: float = 80.0
+
+    def __post_init__(self) -> None:
+        is_valid = self.offset > 0 and self.strength >= 0
+        hint = "an offset above 0 and a strength of at least 0."
+        _require(is_valid, f"the gain has no value without noise: {self}", hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Logarithms of the amplitudes in mel channels, one row of int8 for each hop.
+
+    The defaults are those of TFLM's example micro_speech, except `log_scale`, which is
+    64 there, and `scale`, which is 0.040625.
+
+    Attributes:
+        sample_rate: Samples per second.
+        frame: Samples of a frame, which ends with its hop. Zeros precede the stream.
+        hop: Samples from one row to the next: the samples of a run.
+        length: Samples of the transform, a power of two from 64 to 16384.
+        window: The window over a frame.
+        channels: Triangles of the filter bank, by default the values of a row.
+        lowest_hz: Frequency at which the first triangle of the filter bank begins.
+        highest_hz: Frequency at which the last one ends.
+        noise: The noise reduction; None leaves it out.
+        gain: The gain control, which needs the noise's estimate; None leaves it out.
+        coefficients: Values of a row that has the first coefficients of the
+            orthonormal cosine transform (type 2) of the logarithms, of at most 512
+            channels (MFCC); None keeps the logarithms.
+        log_scale: Steps per unit of the natural logarithm before it becomes int8.
+        scale: Units of the natural logarithm per step of int8.
+        zero_point: The int8 of the value 0.
+    """
+
+    sample_rate: int = 16_000
+    frame: int = 480
+    hop: int = 320
+    length: int = 512
+    window: FrameWindow = FrameWindow.HANN
+    channels: int = 40
+    lowest_hz: float = 125.0
+    highest_hz: float = 7_500.0
+    noise: NoiseReduction | None = NoiseReduction()
+    gain: GainControl | None = GainControl()
+    coefficients: int | None = None
+    log_scale: int = 1_600
+    scale: float = 0.0625
+    zero_point: int = -128
+
+    def __post_init__(self) -> None:
+        hint = f"one of {', '.join(map(str, _LENGTHS))}."
+        _require(self.length in _LENGTHS, f"{self.length} samples of a transform", hint)
+        sizes = 0 < self.hop <= self.frame <= self.length
+        what = f"a hop of {self.hop} and a frame of {self.frame} samples"
+        hint = f"a hop up to the frame, and a frame of up to {self.length} samples."
+        _require(sizes, what, hint)
+        bounds = 0 <= self.lowest_hz < self.highest_hz <= self.sample_rate / 2
+        what = f"channels from {self.lowest_hz} to {self.highest_hz} Hz"
+        _require(bounds, what, f"frequencies up to {self.sample_rate / 2} Hz.")
+        _require(self.channels > 0, f"{self.channels} channels", "at least 1.")
+        for first, end in zip(*self._bank_bounds(), strict=True):
+            hint = "fewer channels or a longer transform."
+            _require(first < end, f"a channel without a frequency at bin {first}", hint)
+        has_noise = self.gain is None or self.noise is not None
+        _require(has_noise, "a gain without an estimate of noise", "noise or no gain.")
+        is_valid = self.coefficients is None or self.channels <= 512
+        is_valid = is_valid and 0 < self.width <= self.channels
+        hint = f"1 to {self.channels} of at most 512 channels."
+        _require(is_valid, f"{self.coefficients} coefficients", hint)
+        _require(0 < self.log_scale < 1 << 15, "the scale of logarithms", "1 to 32767.")
+        _require(self.scale > 0, f"the scale {self.scale}", "a number above 0.")
+        is_int8 = INT8.min <= self.zero_point <= INT8.max
+        _require(is_int8, f"the zero point {self.zero_point}", "-128 to 127.")
+
+    @property
+    def width(self) -> int:
+        """The values of a row."""
+        return self.channels if self.coefficients is None else self.coefficients
+
+    def compute(self, samples: npt.ArrayLike) -> npt.NDArray[np.int8]:
+        """Return the rows of a stream that begins with `samples`, as the firmware does.
+
+        Args:
+            samples: int16 [..., samples], a stream for each index of the first axes.
+                Samples after the last whole hop are not used.
+
+        Returns:
+            int8 [..., hops, width].
+        """
+        array = np.asarray(samples)
+        if array.dtype != np.int16 or array.ndim == 0:
+            hint = "int16, such as `(sound * 32767).astype(np.int16)` of floats to 1."
+            raise UsageError(f"samples of {array.dtype.name}.", hint=hint)
+        hops = array.shape[-1] // self.hop
+        shape = (*array.shape[:-1], hops, self.width)
+        if 0 in shape:
+            return np.zeros(shape, np.int8)
+        streams = array[..., : hops * self.hop].reshape(-1, hops * self.hop)
+        frames = frames_of(streams, self.frame, self.hop)
+        rows = compute_rows(_graph(self), _FRAME, frames)
+        return rows.reshape(shape).astype(np.int8)
+
+    def windows(self, samples: npt.ArrayLike, rows: int) -> npt.NDArray[np.int8]:
+        """Return the input of the network in each run of `before`: the last `rows`.
+
+        Rows before the beginning are zero. The result is int8 [..., hops, rows,
+        width], a view of overlapping windows.
+        """
+        computed = self.compute(samples)
+        shape = (*computed.shape[:-2], rows - 1, self.width)
+        before = np.full(shape, self.zero_point, np.int8)
+        stream = np.concatenate([before, computed], axis=-2)
+        windows = np.lib.stride_tricks.sliding_window_view(stream, rows, axis=-2)
+        return np.moveaxis(windows, -1, -2)
+
+    def to_float(self, rows: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
+        """Return the values of rows, as a network with a float input receives them."""
+        steps = (rows.astype(np.int32) - self.zero_point).astype(np.float32)
+        return steps * np.float32(self.scale)
+
+    def model(self) -> Model:
+        """Return the model of `samples` int16 [1, hop] to a row int8 [1, width]."""
+        return Model(_graph(self))
+
+    def before(self, network: Model) -> Model:
+        """Return a model that takes samples int16 [1, hop] and returns the results.
+
+        Each run appends a row to the last rows, which are state, and runs the network
+        with them. Its single input has a multiple of `width` elements, the rows from
+        the oldest to the newest, of float32 or quantized. Raise UsageError for others.
+        """
+        wanted = single_input(network.module)
+        rows = wanted.type.elements // self.width
+        if rows * self.width != wanted.type.elements:
+            shape = list(wanted.type.shape)
+            what = f"{wanted.name} {shape} does not consist of rows of {self.width}."
+            raise UsageError(
+                what, hint="features with the width of the network's rows."
+            )
+        front = _graph(self, rows, wanted.type)
+        return Model(join_graphs(front, network.module))
+
+    @property
+    def _bank(self) -> MelBank:
+        return MelBank(
+            self.sample_rate,
+            self.length,
+            self.channels,
+            self.lowest_hz,
+            self.highest_hz,
+        )
+
+    def _bank_bounds(self) -> tuple[list[int], list[int]]:
+        bounds = self._bank.bins_of_channels()
+        return bounds[:-1], bounds[1:]
+
+
+@lru_cache(maxsize=16)
+def _graph(
+    features: Features, rows: int = 0, wanted: TensorType | None = None
+) -> IRModule:
+    """Return the graph of the features, or of `rows` of them in the type `wanted`."""
+    graph = _FrontEnd(features)
+    row = graph.quantized_row(graph.channels(graph.spectrum()))
+    if wanted is not None:
+        row = graph.converted(graph.history(row, rows), wanted)
+    return graph.g.module(row)
+
+
+class _FrontEnd:
+    """The calls of a front end; each value has one frame, on its first axis."""
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self.g = GraphBuilder("audio_features")
+
+    def spectrum(self) -> tuple[Value, Value]:
+        """Emit the energies of the bins, uint32, and the bits of their scale."""
+        own, g = self.features, self.g
+        samples = g.input("samples", (1, own.hop), "int16")
+        inputs, reach = [samples], own.frame - own.hop
+        names = ["features/frames", "features/valid"]
+        types = [_type((1, 1, own.frame), INT16), _type((), BOOL)]
+        if reach:
+            past = g.state("features/past", np.zeros((1, reach), np.int16))
+            inputs.append(past)
+            names.append("features/past/next")
+            types.append(past.type)
+        framed = g.calls(
+            "framer",
+            *inputs,
+            results=names,
+            types=types,
+            frame_size=own.frame,
+            frame_step=own.hop,
+        )
+        if reach:
+            g.set_next_state(past, framed[2])
+        frame = g.call("reshape", framed[0], name=_FRAME, shape=(1, own.frame))
+        window = window_weights(own.frame, own.window.value)
+        weights = g.constant(window, name="features/window")
+        faded = g.call("window", frame, weights, shift=WEIGHT_BITS)
+        loud, bits = g.calls(
+            "fft_auto_scale",
+            faded,
+            results=("features/loud", "features/bits"),
+            types=[faded.type, _type((1,), INT32)],
+        )
+        spectrum = g.call("rfft", loud, shape=(1, own.length + 2), length=own.length)
+        bins = own.length // 2 + 1
+        energy = g.call(
+            "spectrum_energy",
+            spectrum,
+            shape=(1, bins),
+            dtype="uint32",
+            start_index=0,
+            end_index=bins,
+        )
+        return energy, bits
+
+    def channels(self, spectrum: tuple[Value, Value]) -> Value:
+        """Emit the amplitudes of the channels, uint32, with less noise if wanted."""
+        own, g = self.features, self.g
+        energy, bits = spectrum
+        shape = (1, own.channels)
+        names = ("weights", "unweights", "bins", "places", "widths")
+        tables: list[Value] = []
+        for name, table in zip(names, own._bank.tables(), strict=True):
+            tables.append(g.constant(table, name=f"features/{name}"))
+        sums = g.call(
+            "filter_bank",
+            energy,
+            *tables,
+            shape=shape,
+            dtype="uint64",
+            num_channels=own.channels,
+        )
+        roots = g.call(
+            "filter_bank_square_root", sums, bits, shape=shape, dtype="uint32"
+        )
+        if own.noise is None:
+            return roots
+        remaining, estimate = self._less_noise(roots, own.noise)
+        if own.gain is None:
+            return remaining
+        correction = correction_bits(own.length)
+        noise_bits = _SMOOTHING_BITS - correction
+        table = gain_table(own.gain.offset, own.gain.strength, _GAIN_BITS, noise_bits)
+        gains = g.constant(table, name="features/gains")
+        shift = _GAIN_BITS - correction - SNR_BITS
+        return g.call("pcan", remaining, estimate, gains, snr_shift=shift)
+
+    def _less_noise(self, roots: Value, noise: NoiseReduction) -> tuple[Value, Value]:
+        one, shape = 1 << _SHARE_BITS, roots.type.shape
+        even, odd = int(np.float32(noise.even) * one), int(np.float32(noise.odd) * one)
+        estimate = self.g.state("features/noise", np.zeros(shape, np.uint32))
+        remaining, following = self.g.calls(
+            "spectral_subtraction",
+            roots,
+            estimate,
+            results=("features/remaining", "features/noise/next"),
+            num_channels=self.features.channels,
+            smoothing=even,
+            one_minus_smoothing=one - even,
+            alternate_smoothing=odd,
+            alternate_one_minus_smoothing=one - odd,
+            smoothing_bits=_SMOOTHING_BITS,
+            spectral_subtraction_bits=_SHARE_BITS,
+            min_signal_remaining=int(np.float32(noise.remaining) * one),
+            clamping=0,
+        )
+        self.g.set_next_state(estimate, following)
+        return remaining, following
+
+    def quantized_row(self, amplitudes: Value) -> Value:
+        own, g = self.features, self.g
+        logs = g.call(
+            "filter_bank_log",
+            amplitudes,
+            dtype="int16",
+            scale=1 / own.log_scale,
+            input_correction_bits=correction_bits(own.length),
+            output_scale=own.log_scale,
+        )
+        if own.coefficients is not None:
+            logs = self._cosine_transform(logs, own.coefficients)
+        return g.call(
+            "quantize",
+            logs,
+            name="features/row",
+            dtype="int8",
+            scale=own.scale,
+            zero_point=own.zero_point,
+        )
+
+    def _cosine_transform(self, logs: Value, count: int) -> Value:
+        own, g = self.features, self.g
+        table = cosine_table(count, own.channels)
+        column = g.call("reshape", logs, shape=(1, 1, own.channels))
+        sums = g.call(
+            "reduction",
+            column,
+            g.constant(table[None], name="features/cosines"),
+            shape=(1, count),
+            dtype="int32",
+            formula="int32(a) * int32(b)",
+            step="add",
+            axes=(2,),
+            keep_dims=False,
+        )
+        scale = 1 / (own.log_scale << COSINE_BITS)
+        return g.call("reshape", sums, shape=(1, count), scale=scale)
+
+    def history(self, row: Value, rows: int) -> Value:
+        """Emit the last rows, int8 [1, rows, width], which are kept as state."""
+        own, g = self.features, self.g
+        line = g.call("reshape", row, shape=(1, 1, own.width))
+        if rows == 1:
+            return line
+        older = (1, rows - 1, own.width)
+        initial = np.full(older, own.zero_point, np.int8)
+        past = g.state(
+            "features/rows", initial, scale=own.scale, zero_point=own.zero_point
+        )
+        now = g.call("concatenation", past, line, axis=1)
+        following = g.call(
+            "strided_slice",
+            now,
+            begin=(0, 1, 0),
+            strides=(1, 1, 1),
+            counts=older,
+            shrunk=(),
+        )
+        g.set_next_state(past, following)
+        return now
+
+    def converted(self, rows: Value, wanted: TensorType) -> Value:
+        """Emit the rows in the type of the network's input."""
+        own = rows.type
+        is_same = wanted.dtype == own.dtype
+        is_same = is_same and wanted.quantization in (own.quantization, None)
+        if not is_same:
+            op = "dequantize" if wanted.dtype == FLOAT32 else "quantize"
+            kind = TensorType(rows.type.shape, wanted.dtype, wanted.quantization)
+            (rows,) = self.g.calls(op, rows, types=[kind])
+        names = ("features",)
+        (result,) = self.g.calls("reshape", rows, results=names, types=[wanted])
+        return result
+
+
+def _type(shape: tuple[int, ...], dtype: DType) -> TensorType:
+    return TensorType(shape, dtype)
