@@ -52,7 +52,8 @@ enum fwr_dtype {
     FWR_INT64 = 7,
     FWR_FLOAT32 = 8,
     FWR_BOOL = 9,
-    FWR_UINT64 = 10
+    FWR_UINT64 = 10,
+    FWR_FLOAT64 = 11
 };
 
 struct fwr_tensor {

@@ -145,7 +145,7 @@ def collect_tests(ops: Iterable[str] = ()) -> list[NodeTest]:
             case.name,
             case.model.SerializeToString(),
             tuple(item.name for item in case.model.graph.input),
-            tuple(case.data_sets[0][0]),
+            tuple(map(array, case.data_sets[0][0])),
             tuple(expected(case)),
             case.rtol if case.rtol is not None else 1e-3,
             _absolute_tolerance(case),

@@ -84,11 +84,12 @@ UINT32 = DType("uint32", "u32", 32, "uint32_t")
 INT64 = DType("int64", "i64", 64, "int64_t")
 UINT64 = DType("uint64", "u64", 64, "uint64_t")
 FLOAT32 = DType("float32", "f32", 32, "float")
+FLOAT64 = DType("float64", "f64", 64, "double")
 BOOL = DType("bool", "bool", 8, "uint8_t")
 HANDLE = DType("handle", "ptr", 0, "void *")
 
 _INTEGERS = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64)
-DTYPES: tuple[DType, ...] = (*_INTEGERS, FLOAT32, BOOL, HANDLE)
+DTYPES: tuple[DType, ...] = (*_INTEGERS, FLOAT32, FLOAT64, BOOL, HANDLE)
 _BY_LONG_NAME = {row.name: row for row in DTYPES}
 _BY_NAME = {**_BY_LONG_NAME, **{row.short: row for row in DTYPES}}
 

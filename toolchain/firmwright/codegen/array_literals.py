@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from firmwright.base.dtypes import UINT32, DType
-from firmwright.codegen.c_expr import float_literal, format_unsigned
+from firmwright.base.dtypes import FLOAT64, UINT32, DType
+from firmwright.codegen.c_expr import float_digits, float_literal, format_unsigned
 from firmwright.codegen.c_writer import INDENT_COLUMNS, LINE_COLUMNS
 from firmwright.ir.core import Constant
 
@@ -100,5 +100,5 @@ def format_literals(values: npt.NDArray[np.generic], dtype: DType) -> list[str]:
 def _float_initializer(value: float, dtype: DType) -> str:
     if not math.isfinite(value):
         return float_literal(value, dtype).text
-    text = f"{value:.9g}"
-    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+    digits = f"{value:.17g}" if dtype == FLOAT64 else f"{value:.9g}"
+    return float_digits(digits, dtype)

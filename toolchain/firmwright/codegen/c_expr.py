@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT32, UINT64, DType
+from firmwright.base.dtypes import FLOAT64, INT32, UINT32, UINT64, DType
 from firmwright.ir import tir
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, RELATION, EQUALITY = 16, 14, 13, 12, 11, 10, 9
@@ -84,14 +84,22 @@ def format_unsigned(value: int, digits: int = 0) -> str:
 
 
 def float_literal(value: float, dtype: DType) -> CExpr:
-    """Return the shortest decimal literal that reads back as the same float32."""
+    """Return the shortest decimal literal that reads back as the same number."""
     if not np.isfinite(value):
+        # Both macros are float32, which compilers convert to double with a warning.
         text = "NAN" if np.isnan(value) else "INFINITY"
         text = f"-{text}" if value < 0 else text
+        if dtype == FLOAT64:
+            return CExpr(f"(double){text}", dtype, UNARY, literal=True)
     else:
-        digits = str(np.float32(value))
-        text = f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
+        text = float_digits(str(dtype.np.type(value)), dtype)
     return CExpr(text, dtype, UNARY if text[0] == "-" else PRIMARY, literal=True)
+
+
+def float_digits(digits: str, dtype: DType) -> str:
+    """Return decimal digits as a floating constant of C, which is never an integer."""
+    whole = digits if any(c in digits for c in ".e") else f"{digits}.0"
+    return whole if dtype == FLOAT64 else f"{whole}f"
 
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:

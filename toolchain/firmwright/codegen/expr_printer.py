@@ -117,7 +117,7 @@ class ExprPrinter:
         if source == target:
             return inner
         if target == BOOL:
-            zero = "0.0f" if source.is_float else "0"
+            zero = "0.0f" if source == dtypes.FLOAT32 else "0"
             return CExpr(f"{inner.within(SUM)} != {zero}", INT32, c_expr.EQUALITY)
         if source.is_float or target.is_float:
             return cast_to(inner, target)
@@ -178,7 +178,7 @@ class ExprPrinter:
         # C computes in the wider of the two operands: a 64-bit product of two 32-bit
         # operands would overflow first and be widened then. A shift computes in the
         # type of its left operand.
-        computing = [a.ctype] if node.op == "shr" else [a.ctype, b.ctype]
+        computing = [a.ctype] if node.op in ("shl", "shr") else [a.ctype, b.ctype]
         narrow = max(ctype.bits for ctype in computing) < dtype.bits
         unsigned = dtype == UINT32 and UINT32 not in computing
         if dtype.is_int and ((dtype.bits > 32 and narrow) or unsigned):

@@ -51,7 +51,7 @@ _MATH_FUNCTIONS = (
     "acos|acosh|asin|asinh|atan|atan2|atanh|ceil|cos|cosh|erf|erfc|exp|expm1|fabs|floor|fma|fmod"
     "|log|log1p|pow|rint|round|sin|sinh|sqrt|tan|tanh"
 )
-_MATH = re.compile(rf"\b(?:(?:{_MATH_FUNCTIONS})f|INFINITY|NAN|is\w+)\b")
+_MATH = re.compile(rf"\b(?:(?:{_MATH_FUNCTIONS})f?(?=\()|INFINITY|NAN|is\w+)\b")
 _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 

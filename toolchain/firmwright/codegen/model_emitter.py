@@ -55,7 +55,9 @@ def _runtime_dtypes() -> dict[str, str]:
     names: list[str] = []
     for bits in _WIDTHS:
         names += [f"int{bits}", f"uint{bits}"]
-    return {name: f"FWR_{name.upper()}" for name in (*names, "float32", "bool")}
+    return {
+        name: f"FWR_{name.upper()}" for name in (*names, "float32", "float64", "bool")
+    }
 
 
 RUNTIME_DTYPES: Mapping[str, str] = _runtime_dtypes()

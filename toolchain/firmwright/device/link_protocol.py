@@ -85,7 +85,7 @@ class TextKind(IntEnum):
     OUTPUT_NAME = 5
 
 
-_DTYPES = "int8 uint8 int16 uint16 int32 uint32 int64 float32 bool uint64"
+_DTYPES = "int8 uint8 int16 uint16 int32 uint32 int64 float32 bool uint64 float64"
 DTYPE_NAMES = dict(enumerate(_DTYPES.split(), 1))
 """numpy's names by the values of fwr.h's enum fwr_dtype."""
 

@@ -13,12 +13,14 @@ import numpy as np
 from firmwright.base.dtypes import (
     BOOL,
     FLOAT32,
+    FLOAT64,
     INT8,
     INT16,
     INT32,
     INT64,
     UINT8,
     UINT32,
+    UINT64,
     Array,
     DType,
 )
@@ -30,9 +32,9 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.row_windows import elementwise_row_window
 
-_DTYPES = (BOOL, FLOAT32, INT8, INT16, INT32, UINT8, UINT32, INT64)
-_MANTISSA_BITS = 24
-"""The significant bits of a float32."""
+_DTYPES = (BOOL, FLOAT32, FLOAT64, INT8, INT16, INT32, UINT8, UINT32, INT64, UINT64)
+_MANTISSA_BITS = {FLOAT32: 24, FLOAT64: 53}
+"""The significant bits of a float."""
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -61,12 +63,12 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 def _is_truncation(call: OpCall) -> bool:
     x, y = call.input(0).dtype, call.output.dtype
-    return x == FLOAT32 and y not in (FLOAT32, BOOL)
+    return x.is_float and y.is_int
 
 
 def _truncated(x: ArithExpr, kind: DType) -> ArithExpr:
     """Return x as an integer; C converts only floats that fit."""
-    below_end = kind.max - (kind.max >> _MANTISSA_BITS)
+    below_end = kind.max - (kind.max >> _MANTISSA_BITS[x.expr.dtype])
     limited = maximum(minimum(x, float(below_end)), float(kind.min))
     return select(x < float(kind.max + 1), limited.cast(kind), kind.max)
 

@@ -11,10 +11,11 @@ Channels come before the spatial axes.
 Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of
 convolutions; `kind` (max, average, sum) and `size` of pools. Elements outside the input
 are ignored, but if `padded` (before and after each axis) is given, averages count that
-padding as zeros. Averages and sums are of the float32 formula `term` of the elements,
-and give the formula `final` of the result (expression_language.py; `a` if omitted).
-Convolutions are not quantized; their weights need not be constant. 2-D images with
-constant weights use conv2d.py and pooling.py. Semantics: ONNX's Conv, ConvTranspose,
+padding as zeros. Averages and sums are of the formula `term` of the elements, in
+float32 or, of float64, in float64, and give the formula `final` of the result
+(expression_language.py; `a` if omitted). Convolutions are not quantized; their weights
+need not be constant. 2-D images with constant weights use conv2d.py and pooling.py.
+Semantics: ONNX's Conv, ConvTranspose,
 MaxPool, AveragePool and LpPool.
 """
 
@@ -30,7 +31,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
+from firmwright.base.dtypes import FLOAT32, FLOAT64, INT8, INT32, UINT8, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
@@ -154,7 +155,7 @@ def _is_transposed(call: OpCall) -> bool:
     return call.op == "conv_transpose_nd"
 
 
-_CONV_DTYPES = (FLOAT32, INT32)
+_CONV_DTYPES = (FLOAT32, FLOAT64, INT32)
 
 
 def _filters_per_group(call: OpCall) -> int:
@@ -234,19 +235,24 @@ def lower(call: OpCall, b: Kernel) -> None:
         b.store(b.y, [n, m, *index], total)
 
 
-_EXTREMES = (FLOAT32, INT8, UINT8)
+_EXTREMES = (FLOAT32, FLOAT64, INT8, UINT8)
 
 
 def infer_pool(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(PoolNdAttrs)
     x, kind = call.input(0), attrs.kind
-    types = {"max": x.dtype, "average": FLOAT32, "sum": FLOAT32}
+    wide = _sum_dtype(call)
+    types = {"max": x.dtype, "average": wide, "sum": wide}
     element = result_dtype(attrs.term or "a", [ArithExpr(tir.Var("a", x.dtype))])
     if x.dtype not in _EXTREMES or element != types.get(kind):
         raise NotSupportedError(f"a {kind} pool of {x.dtype.name}")
     dtype = result_dtype(attrs.final or "a", [ArithExpr(tir.Var("a", element))])
     shape = (*x.shape[:2], *_pool_window(call).outputs)
     return (TensorType(shape, dtype, call.output.quantization),)
+
+
+def _sum_dtype(call: OpCall) -> DType:
+    return FLOAT64 if call.input(0).dtype == FLOAT64 else FLOAT32
 
 
 def _pool_window(call: OpCall) -> WindowNd:
@@ -281,11 +287,12 @@ def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         for _, patch in window.patches(x, _least(call.input(0).dtype)):
             best = np.maximum(best, patch)
         return (best,)
-    total = np.zeros(shape, np.float32)
+    wide = _sum_dtype(call).np
+    total = np.zeros(shape, wide)
     for _, patch in window.patches(evaluate_in_numpy(attrs.term or "a", [x]), 0):
         total += patch
     if kind == "average":
-        total /= reduce(np.multiply.outer, _tap_counts(call, window)).astype(np.float32)
+        total /= reduce(np.multiply.outer, _tap_counts(call, window)).astype(wide)
     return (evaluate_in_numpy(attrs.final or "a", [total]),)
 
 
@@ -293,15 +300,15 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(PoolNdAttrs)
     x = b.input(0)
     window = _pool_window(call)
-    kind = attrs.kind
+    kind, wide = attrs.kind, _sum_dtype(call)
     factors = []
     if kind == "average":
         for axis, counts in enumerate(_tap_counts(call, window)):
             name = f"counts{axis}"
-            factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
+            factors.append(b.constant(name, counts.astype(wide.np), wide))
     with b.loops("n c", x.shape[:2]) as (n, c), b.loops("o", window.outputs) as index:
         is_max = kind == "max"
-        dtype, start = (x.dtype, _least(x.dtype)) if is_max else (FLOAT32, 0.0)
+        dtype, start = (x.dtype, _least(x.dtype)) if is_max else (wide, 0.0)
         acc = b.register("acc", dtype, start)
         with window.taps(b, index) as (_, positions):
             item = b.load(x, [n, c, *positions])

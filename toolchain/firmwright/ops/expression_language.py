@@ -4,8 +4,8 @@ A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, t
 value. Inputs are named a, b, c and so on. Both operands of an operator have the same
 element type; a literal takes that of the other operand. Integer division truncates
 toward zero, as in C. Functions: `where(condition, a, b)`, min, max, abs, pow, fmod, the
-short names of libm_intrinsics.py (`log1p`), and element types as conversions
-(`int32(a)`). `inf` and `nan` are literals.
+short names of libm_intrinsics.py (`log1p`), element types as conversions (`int32(a)`),
+and the number with the same bits (`int32_of_bits(a)`). `inf` and `nan` are literals.
 """
 
 import ast
@@ -15,7 +15,17 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT64, Array, DType, find_dtype
+from firmwright.base.dtypes import (
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    Array,
+    DType,
+    find_dtype,
+)
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
@@ -34,6 +44,9 @@ V = TypeVar("V")
 Number: TypeAlias = bool | int | float
 """A literal of a formula."""
 INPUT_NAMES = "abcdefghijklmnopqrstuvwxyz"
+
+_BIT_WORDS = {kind.bits: kind for kind in (INT8, INT16, INT32, INT64)}
+_FLOAT_OF_BITS = {FLOAT32: "float_of_bits", FLOAT64: "double_of_bits"}
 
 _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
     ast.Add: "add",
@@ -70,13 +83,19 @@ class ExpressionAlgebra(Protocol[V]):
         """Return `a` where the condition is true, else `b`."""
 
     def function(self, name: str, args: Sequence[V | Number]) -> V:
-        """Return a float32 function of `args`."""
+        """Return the float function `name` of `args`, in the type of the first value.
+
+        That type is float32 or float64.
+        """
 
     def cast(self, value: V | Number, dtype: DType) -> V:
         """Return `value` converted to `dtype`."""
 
     def bitwise_not(self, a: V | Number) -> V:
         """Return an integer with all bits inverted."""
+
+    def of_bits(self, value: V, dtype: DType) -> V:
+        """Return the number of `dtype` with the bits of `value`, which has its size."""
 
     def bind(self, name: str, value: V | Number) -> V | Number:
         """Name `value`; return the value or a reference to it."""
@@ -176,9 +195,12 @@ def _function(
     dtype = find_dtype(name)
     if dtype is not None:
         return algebra.cast(args[0], dtype)
+    of_bits = find_dtype(name.removesuffix("_of_bits"))
+    if of_bits is not None and not isinstance(args[0], bool | int | float):
+        return algebra.of_bits(args[0], of_bits)
     if f"{name}_f32" not in BASE_INTRINSICS:
         raise InternalError(f"unknown function in an expression: {name!r}")
-    return algebra.function(f"{name}_f32", args)
+    return algebra.function(name, args)
 
 
 # ---- in TIR --------------------------------------------------------------------------
@@ -209,7 +231,9 @@ class TirAlgebra:
         return select(condition, a, b)
 
     def function(self, name: str, args: Sequence[ArithExpr | Number]) -> ArithExpr:
-        return intrinsic(name, args, FLOAT32, like=FLOAT32)
+        typed = [arg.expr.dtype for arg in args if isinstance(arg, ArithExpr)]
+        dtype = FLOAT64 if FLOAT64 in typed else FLOAT32
+        return intrinsic(f"{name}_{dtype.short}", args, dtype, like=dtype)
 
     def cast(self, value: ArithExpr | Number, dtype: DType) -> ArithExpr:
         if isinstance(value, ArithExpr):
@@ -220,6 +244,15 @@ class TirAlgebra:
         term = a if isinstance(a, ArithExpr) else ArithExpr(as_expr(a))
         dtype = term.expr.dtype
         return binary_expr("xor", term, -1 if dtype.signed else dtype.max)
+
+    def of_bits(self, value: ArithExpr, dtype: DType) -> ArithExpr:
+        source = value.expr.dtype
+        word = _BIT_WORDS[dtype.bits]
+        if source.is_float:
+            value = intrinsic(f"bits_of_{source.short}", [value], word)
+        if not dtype.is_float:
+            return value.cast(dtype)
+        return intrinsic(_FLOAT_OF_BITS[dtype], [value.cast(word)], dtype)
 
     def bind(self, name: str, value: ArithExpr | Number) -> ArithExpr | Number:
         return self._bind(name, value) if isinstance(value, ArithExpr) else value
@@ -271,14 +304,19 @@ class NumpyAlgebra:
         return np.where(condition, a, b)
 
     def function(self, name: str, args: Sequence[Array | Number]) -> Array:
-        values = (np.asarray(arg, np.float32) for arg in args)
-        return np.asarray(BASE_INTRINSICS[name].meaning(*values))
+        typed = [arg.dtype for arg in args if isinstance(arg, np.ndarray | np.generic)]
+        dtype = FLOAT64 if FLOAT64.np in typed else FLOAT32
+        values = (np.asarray(arg, dtype.np) for arg in args)
+        return np.asarray(BASE_INTRINSICS[f"{name}_{dtype.short}"].meaning(*values))
 
     def cast(self, value: Array | Number, dtype: DType) -> Array:
         return np.asarray(value).astype(dtype.np)
 
     def bitwise_not(self, a: Array | Number) -> Array:
         return np.invert(a)
+
+    def of_bits(self, value: Array, dtype: DType) -> Array:
+        return np.ascontiguousarray(value).view(dtype.np).reshape(np.shape(value))
 
     def bind(self, name: str, value: Array | Number) -> Array | Number:
         return value

@@ -227,7 +227,10 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
         __file__,
         {
             "bit_length": bit_length,
+            "bits_of_f32": lambda x: np.asarray(x, np.float32).view(np.int32),
+            "bits_of_f64": lambda x: np.asarray(x, np.float64).view(np.int64),
             "clz": leading_zeros,
+            "double_of_bits": lambda x: np.asarray(x, np.int64).view(np.float64),
             "dynamic_scale": dynamic_scale,
             "dynamic_zero_point": dynamic_zero_point,
             "exp2_below_f32": partial(np.exp2, dtype=np.float32),

@@ -20,7 +20,7 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.kernel import CopyRun, Kernel
 from firmwright.ops.opdef import OpDef, Subviews
 
-_NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64"
+_NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64 float64"
 _WORD_BYTES = 4
 _UNROLL = (4, 3, 2)
 _RUN_MIN_BYTES = 12

@@ -122,7 +122,7 @@ class OnnxRuntimeSession:
         self._state: dict[str, Array] = {}
         for item in self._session.get_inputs():
             if item.name in self._updates:
-                dtype = item.type[len("tensor(") : -1].replace("float", "float32")
+                dtype = item.type[len("tensor(") : -1]
                 self._state[item.name] = np.zeros(item.shape, dtype)
             else:
                 self.input_names.append(item.name)

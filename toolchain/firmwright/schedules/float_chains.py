@@ -136,6 +136,9 @@ class _ChainAlgebra:
     def bitwise_not(self, a: Chain | Number) -> Chain:
         raise _NotAChain
 
+    def of_bits(self, value: Chain, dtype: DType) -> Chain:
+        raise _NotAChain
+
     def bind(self, name: str, value: Chain | Number) -> Chain | Number:
         return value
 

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT64, find_dtype
+from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
 from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
@@ -177,7 +177,7 @@ class _OnnxImporter:
         tensors[item.name] = None
         where = f"input {item.name}"
         dtype = find_dtype(item.dtype)
-        if dtype is None or dtype == UINT64:
+        if dtype is None:
             self._refuse("TYPE", where, f"element type {item.dtype}")
             return None
         shape = self._shape(item, where)
@@ -238,12 +238,9 @@ class _OnnxImporter:
         self.emitter.stem = item.name
         tensor = qdq.materialize_value(self.emitter, definition)
         try:
-            dtype = tensor.type.dtype
+            _ = tensor.type.dtype
         except NotSupportedError as error:
             self._refuse("TYPE", f"output {item.name}", str(error))
-            return None
-        if dtype == UINT64:
-            self._refuse("TYPE", f"output {item.name}", "element type uint64")
             return None
         computed: set[str] = set()
         for call in self.emitter.calls:

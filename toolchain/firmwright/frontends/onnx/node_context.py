@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT32, Array, DType, find_dtype
+from firmwright.base.dtypes import UINT32, UINT64, Array, DType, find_dtype
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.axes import normalize_axis
@@ -61,12 +61,22 @@ def supported_dtype(name: str) -> DType:
     return dtype
 
 
+_UINT64_TRUNCATION = (
+    "low = a < 9223372036854775808.0; "
+    "rest = where(a < 18446744073709551616.0, a - 9223372036854775808.0, 0.0); "
+    "whole = uint64(int64(where(low, max(a, -9223372036854775808.0), rest))); "
+    "where(low, whole, whole + 9223372036854775808)"
+)
+
+
 def _truncation(dtype: DType) -> str:
     """Return the formula of a float as an integer, as x86 and ONNX Runtime convert.
 
     The low bits of a signed word of 32 or 64 bits are kept. Floats that do not fit the
-    word, and NaN, give its least integer.
+    word, and NaN, give its least integer. uint64 has the floats below 2^64, too.
     """
+    if dtype == UINT64:
+        return _UINT64_TRUNCATION
     bits = 64 if dtype.bits == 64 or dtype == UINT32 else 32
     end = 2.0 ** (bits - 1)
     whole = f"int{bits}(where(a < {end!r}, max(a, {-end!r}), {-end!r}))"

@@ -193,19 +193,19 @@ class ExprCompiler:
             if isinstance(x, np.ndarray):
                 return x.astype(kind)
             if dtype.is_float:
-                return kind.type(x)
+                # Python would round integers of 64 bits twice.
+                return np.asarray(x, source.np).astype(kind)[()]
             return bool(x) if dtype == BOOL else wrap_to_dtype(int(x), dtype)
 
         return run
 
     def _truncation(self, dtype: DType, inner: Eval) -> Eval:
-        low, high = float(dtype.min) - 1.0, float(dtype.max) + 1.0
+        low, end = float(dtype.min), float(dtype.max + 1)
 
         def run(frame: CallFrame) -> Value:
             x = np.trunc(np.asarray(inner(frame), np.float64))
-            # Written so that a NaN is out of range; the next float beyond INT32 is
-            # exact in f64.
-            bad = ~((x > low) & (x < high))
+            # Written so that a NaN is out of range; both limits are exact in f64.
+            bad = ~((x >= low) & (x < end))
             if runtime.is_any_active(bad if bad.ndim else bool(bad), frame.mask):
                 raise self.error(f"a float does not fit {dtype.name}")
             fitting = np.where(bad, 0.0, x)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT32, UINT64, DType
+from firmwright.base.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64, DType
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 
@@ -163,7 +163,8 @@ class IntrinsicsOnUse(IntrinsicTable):
 
 
 _FEATURES = ("dsp", "fpu", "mla", "thumb2")
-_TYPES = {dtype.c_type: dtype for dtype in (FLOAT32, INT32, INT64, UINT32, UINT64)}
+_SCALARS = (FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64)
+_TYPES = {dtype.c_type: dtype for dtype in _SCALARS}
 _FUNCTION = re.compile(
     r"/\* (?P<doc>.*?)(?: (?P<count>\d+) instructions\.)? \*/\n"
     r"(?P<result>\w+) (?P<name>\w+)\((?P<operands>.*?)\)\n\{\n(?P<body>.*)\n\}",

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, find_dtype
+from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.rounding import divide_up
 from firmwright.frontends.axes import normalize_axis
@@ -80,9 +80,11 @@ def _unsqueeze(c: NodeContext) -> OnnxValue:
 def _bit_cast(c: NodeContext) -> OnnxValue:
     before = c.dtype(0)
     after = supported_dtype(dtype_name(int(c.attr("to", 0))))
-    if before.is_float or after.is_float or before.size_bytes != after.size_bytes:
+    if before.size_bytes != after.size_bytes:
         raise NotSupportedError(f"the bits of {before.name} as {after.name}")
-    return c.emit.cast(c.input(0), after)
+    if not (before.is_float or after.is_float):
+        return c.emit.cast(c.input(0), after)
+    return c.emit.expression(f"{after.name}_of_bits(a)", c.input(0))
 
 
 def _shape(c: NodeContext) -> OnnxValue:
@@ -287,7 +289,7 @@ def _one_hot(c: NodeContext) -> OnnxValue:
     on = c.emit.reshape(c.emit.slice(values, [1], [1]), ())
     steps = c.emit.const(line, "places")
     wide = c.emit.reshape(indices, spread)
-    is_natural = not kind.signed and kind != FLOAT32
+    is_natural = not kind.signed
     place = "a" if is_natural else f"where(a < 0, a + {kind.name}({depth}), a)"
     return c.emit.expression(f"where({place} == b, c, d)", wide, steps, on, off)
 

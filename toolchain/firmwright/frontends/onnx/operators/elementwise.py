@@ -7,7 +7,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32
+from firmwright.base.dtypes import BOOL, FLOAT32, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import read_sections
 from firmwright.frontends.onnx import node_context
@@ -35,14 +35,26 @@ def float32_literal(value: float) -> str:
     return repr(float(np.float32(value)))
 
 
+def float_literal(value: float, dtype: DType) -> str:
+    """Return a number of `dtype`, float32 or float64, as a formula's literal."""
+    return repr(float(dtype.np.type(value)))
+
+
 def require_float32(c: NodeContext, count: int = 1) -> None:
     for index in range(count):
         if c.dtype(index) != FLOAT32:
             raise NotSupportedError(f"{c.dtype(index).name} elements")
 
 
+def require_floats(c: NodeContext, count: int = 1) -> None:
+    """Refuse a node unless its first `count` inputs are float32 or float64."""
+    for index in range(count):
+        if not c.dtype(index).is_float:
+            raise NotSupportedError(f"{c.dtype(index).name} elements")
+
+
 def _float_formula(formula: str, c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     return c.emit.expression(formula, c.input(0))
 
 
@@ -53,7 +65,7 @@ def _formula(formula: str, c: NodeContext) -> OnnxValue:
 
 
 def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     values: dict[str, str] = {}
     for item in attributes.split(", "):
         name, default = item.split("=")
@@ -74,12 +86,13 @@ def _relu(c: NodeContext) -> OnnxValue:
 
 
 def _gelu(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     if c.attr("approximate", "none") == "tanh":
-        root = float32_literal(math.sqrt(2 / math.pi))
+        root = float_literal(math.sqrt(2 / math.pi), c.dtype(0))
         formula = f"0.5 * a * (1.0 + tanh({root} * (a + 0.044715 * a * a * a)))"
     else:
-        formula = f"0.5 * a * erfc(a * {float32_literal(-math.sqrt(0.5))})"
+        root = float_literal(-math.sqrt(0.5), c.dtype(0))
+        formula = f"0.5 * a * erfc(a * {root})"
     return c.emit.expression(formula, c.input(0))
 
 
@@ -117,18 +130,19 @@ def _clip(c: NodeContext) -> OnnxValue:
 
 
 def _pow(c: NodeContext) -> OnnxValue:
-    x, y = c.input(0), c.input(1)
+    x, y, kind = c.input(0), c.input(1), c.dtype(0)
     has_more_axes = len(y.shape) > len(x.shape)
     if isinstance(y, ConstantValue) and y.array.size == 1 and not has_more_axes:
         power = float(y.array.item())
         if power in (1.0, 2.0, 3.0, 4.0):
             return c.emit.expression(" * ".join("a" * int(power)), x)
-        if power == 0.5 and x.type.dtype == FLOAT32:
+        if power == 0.5 and kind.is_float:
             return c.emit.expression("sqrt(a)", x)
-    if x.type.dtype == FLOAT32:
-        return c.emit.expression("pow(a, float32(b))", x, y)
-    if y.type.dtype == FLOAT32:
-        return c.emit.cast(c.emit.expression("pow(float32(a), b)", x, y), x.type.dtype)
+    if kind.is_float:
+        return c.emit.expression(f"pow(a, {kind.name}(b))", x, y)
+    if y.type.dtype.is_float:
+        power_kind = y.type.dtype.name
+        return c.emit.cast(c.emit.expression(f"pow({power_kind}(a), b)", x, y), kind)
     raise NotSupportedError("an integer power that is not constant")
 
 
@@ -137,7 +151,7 @@ _FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
 
 
 def _mod(c: NodeContext) -> OnnxValue:
-    rest = "fmod(a, b)" if c.dtype(0) == FLOAT32 else "a % b"
+    rest = "fmod(a, b)" if c.dtype(0).is_float else "a % b"
     if c.attr("fmod", 0) or not c.dtype(0).signed:
         return c.emit.expression(rest, c.input(0), c.input(1))
     return c.emit.expression(f"rest = {rest}; {_FLOORED}", c.input(0), c.input(1))
@@ -161,12 +175,12 @@ def _variadic(join: str, c: NodeContext) -> OnnxValue:
 
 
 def _mean(c: NodeContext) -> OnnxValue:
-    require_float32(c, len(c.inputs))
+    require_floats(c, len(c.inputs))
     return c.emit.expression(f"a / {float(len(c.inputs))}", _variadic("a + b", c))
 
 
 def _is_inf(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     terms = []
     if c.attr("detect_positive", 1):
         terms.append("(a == inf)")

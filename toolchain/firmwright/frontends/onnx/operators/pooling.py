@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT64
+from firmwright.base.dtypes import FLOAT32, FLOAT64, INT8, INT64
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.base.rounding import divide_up
@@ -21,6 +21,7 @@ from firmwright.frontends.onnx.operators.conv import (
     to_nhwc,
     window_geometry,
 )
+from firmwright.frontends.onnx.operators.reductions import emit_mean
 from firmwright.ir.graph.attributes.layers import PoolAttrs, PoolKind, PoolNdAttrs
 from firmwright.ir.graph.attributes.movement import DynamicScatterAttrs
 from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs, AxesAttrs
@@ -75,7 +76,7 @@ def emit_pool(
     outputs = _output_sizes(c, window)
     match kind:
         case "max":
-            is_defined = c.dtype(0) != FLOAT32
+            is_defined = not c.dtype(0).is_float
         case "average":
             is_defined = bool(c.attr("count_include_pad", 0))
         case _:
@@ -221,7 +222,7 @@ def _max_unpool(c: NodeContext) -> OnnxValue:
     count = math.prod(shape)
     if min(shape) < 1 or count > TENSOR_BYTES_MAX:
         raise NotSupportedError(f"a result of shape {list(shape)}")
-    zeros = emit.const(np.zeros(count, np.float32), "zeros")
+    zeros = emit.const(np.zeros(count, c.dtype(0).np), "zeros")
     values = emit.reshape(x, (math.prod(x.shape),))
     flat = emit.reshape(places, values.shape)
     attrs = DynamicScatterAttrs(mode="elements", axis=0, step="none")
@@ -230,10 +231,16 @@ def _max_unpool(c: NodeContext) -> OnnxValue:
 
 
 def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
+    axes, x = tuple(range(2, c.rank)), c.input(0)
+    if c.dtype(0) == FLOAT64:
+        return (
+            emit_mean(c, x, axes)
+            if op == "mean"
+            else c.emit.reduction("a", "max", axes, x)
+        )
     if c.dtype(0) != FLOAT32:
         raise NotSupportedError(f"{result} of {c.dtype(0).name}")
-    attrs = AxesAttrs(axes=tuple(range(2, c.rank)), keep_dims=True)
-    return c.emit.call(op, c.input(0), attrs=attrs)
+    return c.emit.call(op, x, attrs=AxesAttrs(axes=axes, keep_dims=True))
 
 
 def _global_norm(c: NodeContext) -> OnnxValue:

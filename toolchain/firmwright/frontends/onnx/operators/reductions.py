@@ -21,7 +21,7 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.elementwise import (
     float32_literal,
-    require_float32,
+    require_floats,
 )
 from firmwright.ir.graph.attributes.values import (
     ArgMinMaxAttrs,
@@ -46,7 +46,7 @@ def _reduce(formula: str, step: ReductionStep, last: str, c: NodeContext) -> Onn
     axes, x = reduction_axes(c), c.input(0)
     keep = bool(c.attr("keepdims", 1))
     if last != "a":
-        require_float32(c)
+        require_floats(c)
     if axes is None:
         # Nothing is reduced, but both formulas still apply to each element.
         return c.emit.expression(last, c.emit.expression(formula, x))
@@ -69,10 +69,10 @@ def _reduce_min_max(step: Literal["min", "max"], c: NodeContext) -> OnnxValue:
 
 def _mean(c: NodeContext) -> OnnxValue:
     axes, keep = reduction_axes(c), bool(c.attr("keepdims", 1))
-    return c.input(0) if axes is None else _emit_mean(c, c.input(0), axes, keep)
+    return c.input(0) if axes is None else emit_mean(c, c.input(0), axes, keep)
 
 
-def _emit_mean(
+def emit_mean(
     c: NodeContext, x: OnnxValue, axes: Sequence[int], keep: bool = True
 ) -> OnnxValue:
     if x.type.dtype in (FLOAT32, INT32):
@@ -87,7 +87,7 @@ def _count(x: OnnxValue, axes: Sequence[int]) -> int:
 
 def _log_sum_exp(c: NodeContext) -> OnnxValue:
     axes, x = reduction_axes(c), c.input(0)
-    require_float32(c)
+    require_floats(c)
     if axes is None:
         return x
     highest = c.emit.reduction("a", "max", axes, x)
@@ -100,11 +100,16 @@ def _log_sum_exp(c: NodeContext) -> OnnxValue:
 
 
 def _softmax(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     return emit_softmax(c.emit, c.input(0), c.axis(-1))
 
 
 def emit_softmax(emit: CallEmitter, x: OnnxValue, axis: int) -> OnnxValue:
+    if x.type.dtype != FLOAT32:
+        highest = emit.reduction("a", "max", (axis,), x)
+        powers = emit.expression("exp(a - b)", x, highest)
+        total = emit.reduction("a", "add", (axis,), powers)
+        return emit.expression("a / b", powers, total)
     perm, inverse = axis_last(axis, len(x.shape))
     y = emit.call("softmax", emit.transpose(x, perm), attrs=SoftmaxAttrs(beta=1.0))
     return emit.transpose(y, inverse)
@@ -119,7 +124,7 @@ def axis_last(axis: int, rank: int) -> tuple[list[int], list[int]]:
 
 
 def _log_softmax(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     x, axis = c.input(0), c.axis(-1)
     highest = c.emit.reduction("a", "max", (axis,), x)
     total = c.emit.reduction("exp(a - b)", "add", (axis,), x, highest)
@@ -127,7 +132,7 @@ def _log_softmax(c: NodeContext) -> OnnxValue:
 
 
 def _hardmax(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     x, axis, shape = c.input(0), c.axis(-1), c.shape(0)
     attrs = ArgMinMaxAttrs(axis=axis, least=False, last=False)
     place = c.emit.call("arg_min_max", x, attrs=attrs, result=INT32)
@@ -135,11 +140,12 @@ def _hardmax(c: NodeContext) -> OnnxValue:
     line = line.reshape(vector_shape(shape[axis], axis, c.rank))
     places = c.emit.const(line, "places")
     spread = c.emit.reshape(place, (*shape[:axis], 1, *shape[axis + 1 :]))
-    return c.emit.expression("where(a == b, 1.0, 0.0)", spread, places)
+    kind = c.dtype(0).name
+    return c.emit.expression(f"where(a == b, {kind}(1), {kind}(0))", spread, places)
 
 
 def _lp_normalization(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     axis, order = c.axis(-1), int(c.attr("p", 2))
     formula, root = ("abs(a)", "b") if order == 1 else ("a * a", "sqrt(b)")
     total = c.emit.reduction(formula, "add", (axis,), c.input(0))
@@ -153,7 +159,7 @@ def _broadcast_channels(c: NodeContext, tensor: OnnxValue, rank: int) -> OnnxVal
 
 
 def _batch_normalization(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     if c.attr("training_mode", 0):
         raise NotSupportedError("normalization while training")
     x, rank = c.input(0), c.rank
@@ -165,8 +171,9 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
         scale, bias, middle, variance = doubles
         factor = scale / np.sqrt(variance + epsilon)
         shift = bias - middle * factor
-        b = c.emit.const(factor.astype(np.float32), "factor")
-        d = c.emit.const(shift.astype(np.float32), "shift")
+        kind = c.dtype(0).np
+        b = c.emit.const(factor.astype(kind), "factor")
+        d = c.emit.const(shift.astype(kind), "shift")
         pair = _broadcast_channels(c, b, rank), _broadcast_channels(c, d, rank)
         return c.emit.expression("a * b + c", x, *pair)
     spread = [_broadcast_channels(c, item, max(rank, 2)) for item in vectors]
@@ -178,7 +185,7 @@ def _emit_normalization(
     c: NodeContext, x: OnnxValue, axes: Sequence[int]
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Emit (normalized x, mean, 1 / standard deviation) along axes."""
-    middle = _emit_mean(c, x, axes)
+    middle = emit_mean(c, x, axes)
     epsilon = float32_literal(c.attr("epsilon", 1e-5))
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"1.0 / sqrt(a / {float(_count(x, axes))} + {epsilon})"
@@ -187,7 +194,7 @@ def _emit_normalization(
 
 
 def _layer_normalization(c: NodeContext) -> Results:
-    require_float32(c)
+    require_floats(c)
     if c.attr("stash_type", 1) != 1:
         raise NotSupportedError("a stash type other than float32")
     y, middle, inverse = _emit_normalization(c, c.input(0), range(c.axis(-1), c.rank))
@@ -204,14 +211,14 @@ def _scale_and_shift(
 
 
 def _instance_normalization(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     y, _, _ = _emit_normalization(c, c.input(0), range(2, c.rank))
     vectors = (_broadcast_channels(c, c.input(k), c.rank) for k in (1, 2))
     return _scale_and_shift(c, y, *vectors)
 
 
 def _group_normalization(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     shape, groups = c.shape(0), int(c.attr("num_groups"))
     if shape[1] % groups:
         raise NotSupportedError(f"{groups} groups of {shape[1]} channels")
@@ -231,7 +238,7 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
 
 
 def import_rms_normalization(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     x, axes = c.input(0), range(c.axis(-1), c.rank)
     total = c.emit.reduction("a * a", "add", axes, x)
     epsilon = float32_literal(c.attr("epsilon", 1e-5))
@@ -240,10 +247,10 @@ def import_rms_normalization(c: NodeContext) -> OnnxValue:
 
 
 def _mean_variance_normalization(c: NodeContext) -> OnnxValue:
-    require_float32(c)
+    require_floats(c)
     x = c.input(0)
     axes = [normalize_axis(axis, c.rank) for axis in c.attr("axes", (0, 2, 3))]
-    middle = _emit_mean(c, x, axes)
+    middle = emit_mean(c, x, axes)
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"(a - b) / sqrt(c / {float(_count(x, axes))})"
     return c.emit.expression(formula, x, middle, total)
