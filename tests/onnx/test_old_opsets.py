@@ -278,15 +278,14 @@ def _scan_body() -> Any:
     )
 
 
-NODES = [*_unary(), *_binary(), *_reductions(), *_movement(), *_layers()]
 SCAN = OldNode(
     "Scan",
-    (1, 2, 3),
+    (3, 2, 3),
     attrs={"body": _scan_body(), "num_scan_inputs": 1},
     opsets=range(8, 9),
 )
+NODES = [*_unary(), *_binary(), *_reductions(), *_movement(), *_layers(), SCAN]
 REFUSED = [
-    SCAN,
     OldNode("Add", constants=(_floats(2, 3, 4),), opsets=range(1, 7)),
     OldNode("Relu", opsets=range(1, 6)),
 ]

@@ -358,9 +358,25 @@ def test_a_tree_of_more_steps_than_the_limit_has_no_table_of_pairs() -> None:
     assert _pair_table(chain(STEPS_MAX + 1, 2)) is None
 
 
-def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
-    data = random_forest(3, 1, False).replace(b"BRANCH_GTE", b"BRANCH_NEQ")
-    with pytest.raises(UnsupportedError, match="branches of kind BRANCH_NEQ"):
+@pytest.mark.parametrize("mode", [b"BRANCH_EQ", b"BRANCH_NEQ"])
+def test_a_forest_with_comparisons_for_equality_reaches_the_same_leaves(
+    mode: bytes,
+) -> None:
+    model = onnx.load_from_string(random_forest(3, 2, True))
+    (modes,) = (
+        item for item in model.graph.node[0].attribute if item.name == "nodes_modes"
+    )
+    # Most trees have a comparison of each kind.
+    modes.strings[:] = [mode if m == b"BRANCH_GT" else m for m in modes.strings]
+    data, x = model.SerializeToString(), rows_of(3)
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
+    got = results(imported(data), {"x": x})
+    np.testing.assert_allclose(got["y"], expected["y"], rtol=0, atol=3e-6)
+
+
+def test_an_unknown_comparison_is_refused() -> None:
+    data = random_forest(3, 1, False).replace(b"BRANCH_GTE", b"BRANCH_GGG")
+    with pytest.raises(UnsupportedError, match="branches of kind BRANCH_GGG"):
         imported(data)
 
 

@@ -1,11 +1,12 @@
 """Tree ensembles of ONNX-ML as calls of `tree_ensemble`, with their post-processing.
 
 Every comparison is normalized to x <= threshold for the left side; missing values keep
-their side. Source: ONNX-ML's tree operators; ONNX Runtime for the class of scores with
-a single class id.
+their side. A comparison with one number or a set of them becomes two for each: the
+subtrees that both lead to are copied. Source: ONNX-ML's tree operators; ONNX Runtime
+for the class of scores with a single class id.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -42,18 +43,23 @@ _MODE_NAMES = (
 _SWAPPED = {"BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
 _SCORES = (TensorType((), FLOAT32),)
 Key: TypeAlias = tuple[int, int]
+Child: TypeAlias = "Key | _TreeNode"
 
 
 @dataclass(frozen=True, slots=True)
 class _TreeNode:
-    """A node as in the file; a key is (tree, number) or (is leaf, number)."""
+    """A node as in the file; a key is (tree, number) or (is leaf, number).
+
+    `members` are the numbers of a BRANCH_MEMBER.
+    """
 
     mode: str
     feature: int
     threshold: float
-    true: Key
-    false: Key
+    true: Child
+    false: Child
     missing_is_true: bool
+    members: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,19 +77,21 @@ class _FlattenedTrees:
     def tree(self, root: Key, find: Callable[[Key], _TreeNode | None]) -> None:
         before, number = len(self.left_counts), len(self.sizes)
         # An entry of `left_counts` is filled when its right side begins.
-        waiting: list[tuple[Key, int | None]] = [(root, None)]
+        waiting: list[tuple[Child, int | None]] = [(root, None)]
         while waiting:
             key, parent = waiting.pop()
             if parent is not None:
                 self.left_counts[parent] = len(self.left_counts) - parent - 1
-            branch = find(key)
+            branch = key if isinstance(key, _TreeNode) else find(key)
             if branch is None:
+                assert not isinstance(key, _TreeNode)
                 self.leaves.append(key)
                 self.trees.append(number)
                 if len(self.leaves) > 1 << 20:
                     what = "more than a million leaves, or a circle of nodes"
                     raise NotSupportedError(what)
                 continue
+            branch = _without_sets(branch)
             threshold, swapped = _as_less_or_equal(branch)
             self.features.append(branch.feature)
             self.thresholds.append(threshold)
@@ -99,6 +107,37 @@ class _FlattenedTrees:
         self.sizes.append(len(self.left_counts) - before)
 
 
+def _without_sets(branch: _TreeNode) -> _TreeNode:
+    """Replace a test for numbers by pairs of comparisons, the greatest number first.
+
+    A missing value is in the set if it tracks the true side, and equals no number.
+    """
+    match branch.mode:
+        case "BRANCH_MEMBER":
+            numbers, found, other = branch.members, branch.true, branch.false
+        case "BRANCH_EQ":
+            numbers, found, other = (branch.threshold,), branch.true, branch.false
+        case "BRANCH_NEQ":
+            numbers, found, other = (branch.threshold,), branch.false, branch.true
+        case _:
+            return branch
+    tracks = branch.missing_is_true and branch.mode != "BRANCH_NEQ"
+    child = other
+    for number in sorted(np.float32(value) for value in set(numbers)):
+        below = np.nextafter(number, np.float32(-np.inf))
+        at_most: Child = found
+        if below < number:
+            at_most = _TreeNode(
+                "BRANCH_LEQ", branch.feature, float(below), child, found, False
+            )
+        child = _TreeNode(
+            "BRANCH_LEQ", branch.feature, float(number), at_most, other, tracks
+        )
+    if not isinstance(child, _TreeNode):
+        raise NotSupportedError(f"branches of kind {branch.mode} without numbers")
+    return child
+
+
 def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
     """Express the branch as x <= t; return t and whether the children are swapped."""
     mode = _SWAPPED.get(branch.mode, branch.mode)
@@ -110,8 +149,10 @@ def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
     return float(threshold), mode != branch.mode
 
 
-def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]]:
-    """Flatten the trees of the older operators; also return each leaf's position."""
+def _flatten_attributes(
+    c: NodeContext,
+) -> tuple[_FlattenedTrees, dict[Key, list[int]]]:
+    """Flatten the trees of the older operators; also return each leaf's positions."""
     count = len(c.attrs["nodes_nodeids"])
 
     def column(name: str, default: Any = 0) -> Sequence[Any]:
@@ -149,22 +190,25 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
     for tree in dict.fromkeys(trees):
         # The root is the first node without a parent; in files it comes first.
         flattened.tree((tree, ids[trees.index(tree)]), find)
-    return flattened, {key: place for place, key in enumerate(flattened.leaves)}
+    places: dict[Key, list[int]] = {}
+    for place, key in enumerate(flattened.leaves):
+        places.setdefault(key, []).append(place)
+    return flattened, places
 
 
 def _weights(
-    c: NodeContext, places: Mapping[Key, int], prefix: str, outputs: int
+    c: NodeContext, places: Mapping[Key, Sequence[int]], prefix: str, outputs: int
 ) -> tuple[Array, set[int]]:
     names = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids")
     trees, nodes, targets = (c.attrs[name] for name in names)
     weights = c.attr(f"{prefix}_weights", c.attr(f"{prefix}_weights_as_tensor"))
-    values = np.zeros((len(places), outputs))
+    values = np.zeros((sum(map(len, places.values())), outputs))
     rows = zip(trees, nodes, targets, weights, strict=True)
     for tree, number, target, weight in rows:
-        place = places.get((tree, number))
-        if place is None or not 0 <= target < outputs:
+        copies = places.get((tree, number))
+        if copies is None or not 0 <= target < outputs:
             raise NotSupportedError("a leaf value that belongs to no tree")
-        values[place, target] += weight
+        values[copies, target] += weight
     return values, set(targets)
 
 
@@ -231,6 +275,17 @@ def _classifier(c: NodeContext) -> Results:
     return labels_and_scores(c, score, is_positive=bool(np.all(values >= 0)))
 
 
+def _member_sets(c: NodeContext) -> Iterator[tuple[float, ...]]:
+    """Yield the numbers of each BRANCH_MEMBER; NaN ends them."""
+    members: list[float] = []
+    for value in np.asarray(c.attr("membership_values", ())).reshape(-1).tolist():
+        if np.isnan(value):
+            yield tuple(members)
+            members = []
+        else:
+            members.append(value)
+
+
 def _ensemble(c: NodeContext) -> OnnxValue:
     attrs = c.attrs
     mode_numbers = np.asarray(attrs["nodes_modes"]).reshape(-1)
@@ -250,10 +305,13 @@ def _ensemble(c: NodeContext) -> OnnxValue:
         missing,
         strict=True,
     )
+    sets = _member_sets(c)
     branches: list[_TreeNode] = []
     for mode, feature, value, true_leaf, true, false_leaf, false, nan in rows:
         sides = (true_leaf, true), (false_leaf, false)
-        branches.append(_TreeNode(mode, feature, float(value), *sides, bool(nan)))
+        members = next(sets, ()) if mode == "BRANCH_MEMBER" else ()
+        branch = _TreeNode(mode, feature, float(value), *sides, bool(nan), members)
+        branches.append(branch)
 
     def find(key: Key) -> _TreeNode | None:
         if key[0]:

@@ -216,7 +216,32 @@ def _gather_nearest(r: _Rewriting, factors: Array) -> None:
 
 
 def _scan(r: _Rewriting) -> None:
-    raise NotSupportedError("a scan of opset 8, which has an axis of samples")
+    """Scan each sample of axis 0 alone; the first input, lengths, must be absent."""
+    lengths, *inputs = r.node.input
+    shape = r.facts.shape(inputs[-1])
+    if lengths or not shape or not isinstance(shape[0], int):
+        raise NotSupportedError("a scan of opset 8 with lengths, or of an unknown size")
+    directions = r.attrs.pop("directions", None)
+    if directions is not None:
+        r.attrs["scan_input_directions"] = directions
+    helper, results = onnx_package().helper, list(r.node.output)
+    axis = r.constant("axis", [0])
+    samples: list[list[str]] = []
+    for sample in range(shape[0]):
+        index = r.constant(f"index{sample}", sample)
+        own: list[str] = []
+        for name in inputs:
+            own.append(r.emit_part("Gather", [name, index], f"sample{sample}", axis=0))
+        parts: list[str] = []
+        for name in results:
+            parts.append(unique_name(f"{name}/scanned{sample}", r.facts.names))
+        r.nodes.append(helper.make_node("Scan", own, parts, **r.attrs))
+        wide: list[str] = []
+        for part in parts:
+            wide.append(r.emit_part("Unsqueeze", [part, axis], f"row{sample}"))
+        samples.append(wide)
+    for name, rows in zip(results, zip(*samples, strict=True), strict=True):
+        r.emit("Concat", rows, name, axis=0)
 
 
 def _scatter(r: _Rewriting) -> None:

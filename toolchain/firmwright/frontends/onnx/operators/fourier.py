@@ -86,4 +86,13 @@ def _stft(c: NodeContext) -> OnnxValue:
     return c.emit.reshape(spectra, (samples, spectra.shape[2], len(rows) // 2, 2))
 
 
-IMPORTERS: Mapping[str, Importer] = {"DFT": _dft, "STFT": _stft}
+def _mel_weights(c: NodeContext) -> OnnxValue:
+    """Refuse operands known only at run time; a matrix of constants is folded."""
+    raise NotSupportedError("bins, lengths, rates and edges that are not constant")
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    "DFT": _dft,
+    "MelWeightMatrix": _mel_weights,
+    "STFT": _stft,
+}

@@ -18,6 +18,7 @@ from firmwright.frontends.onnx.node_context import (
 from firmwright.ir.graph.attributes.movement import (
     DynamicGatherAttrs,
     DynamicScatterAttrs,
+    ShapeAttrs,
 )
 from firmwright.ir.graph.attributes.values import (
     ArgMinMaxAttrs,
@@ -139,9 +140,47 @@ def _tensor_scatter(c: NodeContext) -> OnnxValue:
     return c.emit.call("dynamic_scatter", *inputs, attrs=attrs)
 
 
+def _col2im(c: NodeContext) -> OnnxValue:
+    """Add the elements of all windows to an image with padding, which is cut off."""
+    image, window = c.ints(1, "image shapes"), c.ints(2, "block shapes")
+    rank, taps = len(image), math.prod(window)
+    samples, rows, places = c.shape(0)
+    pads = c.attr("pads") or (0,) * 2 * rank
+    strides = c.attr("strides") or (1,) * rank
+    dilations = c.attr("dilations") or (1,) * rank
+    padded = [n + pads[k] + pads[k + rank] for k, n in enumerate(image)]
+    counts: list[int] = []
+    for size, extent, dilation, step in zip(
+        padded, window, dilations, strides, strict=True
+    ):
+        counts.append((size - dilation * (extent - 1) - 1) // step + 1)
+    if math.prod(counts) != places or rows % taps:
+        raise NotSupportedError(f"columns {list(c.shape(0))} of an image {list(image)}")
+    indices = np.zeros((taps, places), np.int64)
+    tap_grid, place_grid = np.indices(window), np.indices(counts)
+    for axis, size in enumerate(padded):
+        starts = place_grid[axis].reshape(1, -1) * strides[axis]
+        at = tap_grid[axis].reshape(-1, 1) * dilations[axis] + starts
+        indices = indices * size + at
+    channels = rows // taps
+    emit = c.emit
+    columns = emit.reshape(c.input(0), (samples, channels, taps, places))
+    updates = emit.reshape(
+        emit.transpose(columns, (2, 3, 0, 1)), (taps * places, samples * channels)
+    )
+    table = emit.const(indices.reshape(-1, 1).astype(np.int32), "places")
+    attrs = ShapeAttrs(shape=(math.prod(padded), samples * channels))
+    kind = TensorType((), c.dtype(0))
+    sums = emit.call("scatter_nd", table, updates, attrs=attrs, result=kind)
+    whole = emit.reshape(sums, (*padded, samples, channels))
+    inner = emit.slice(whole, (*pads[:rank], 0, 0), (*image, samples, channels))
+    return emit.transpose(inner, (rank, rank + 1, *range(rank)))
+
+
 IMPORTERS: Mapping[str, Importer] = {
     "ArgMax": partial(_arg_min_max, False),
     "ArgMin": partial(_arg_min_max, True),
+    "Col2Im": _col2im,
     "Compress": _compress,
     "CumProd": partial(_cumulative, "mul"),
     "CumSum": partial(_cumulative, "add"),

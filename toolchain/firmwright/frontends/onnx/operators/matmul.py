@@ -1,13 +1,17 @@
-"""Gemm, MatMul, MatMulInteger, Einsum by fully_connected or reductions of products."""
+"""Gemm, MatMul, MatMulInteger, Einsum by fully_connected or reductions of products.
+
+Det eliminates rows by the operators of elements.
+"""
 
 import math
 from collections.abc import Mapping
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
+from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -16,12 +20,19 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
 )
 from firmwright.frontends.onnx.operators.conv import subtract_zero_point
-from firmwright.frontends.onnx.operators.elementwise import float32_literal
+from firmwright.frontends.onnx.operators.elementwise import (
+    float32_literal,
+    require_float32,
+)
 from firmwright.ir.graph.attributes.layers import (
     FullyConnectedAttrs,
     HybridFullyConnectedAttrs,
 )
+from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
+from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs
 from firmwright.ir.graph.nodes import Value
+
+_DETERMINANT_ROWS_MAX = 32
 
 
 def emit_fully_connected(
@@ -195,7 +206,52 @@ def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValu
     return c.emit.reshape(moved, [sizes.get(letter, 1) for letter in order])
 
 
+def _determinant(c: NodeContext) -> OnnxValue:
+    """Eliminate the rows of [..., n, n] one by one, each time by the largest pivot."""
+    require_float32(c)
+    *batch, size, columns = c.shape(0)
+    limit = scaled_limit(_DETERMINANT_ROWS_MAX)
+    if size != columns or not 1 <= size <= limit:
+        raise NotSupportedError(
+            f"a determinant of {size} rows and {columns} columns; the most are "
+            f"{limit} ({RAISED_BY})"
+        )
+    emit, count = c.emit, math.prod(batch)
+    rest = emit.reshape(c.input(0), (count, size, size))
+    result: OnnxValue = emit.const(np.ones((count, 1), np.float32), "one")
+    for rows in range(size, 1, -1):
+        column = emit.index_axis(rest, 2, 0)
+        attrs = ArgMinMaxAttrs(axis=1, least=False, last=False)
+        sizes = emit.expression("abs(a)", column)
+        place = emit.call("arg_min_max", sizes, attrs=attrs, result=INT32)
+        place = emit.reshape(place, (count, 1))
+        slices = DynamicGatherAttrs(mode="slices", batch_dims=1)
+        pivot_row = emit.call("dynamic_gather", rest, place, attrs=slices)
+        pivot = emit.slice_axis(pivot_row, 1, 0, 1)
+        formula = "where(c == 0, a * b, -(a * b))"
+        result = emit.expression(formula, result, pivot, place)
+        # The first row takes the place of the pivot's.
+        below = emit.slice_axis(rest, 1, 1, rows - 1)
+        numbers = emit.const(
+            np.arange(1, rows, dtype=np.int32).reshape(1, rows - 1, 1), "rows"
+        )
+        taken = emit.reshape(place, (count, 1, 1))
+        first = emit.slice_axis(rest, 1, 0, 1)
+        below = emit.expression("where(c == d, b, a)", below, first, taken, numbers)
+        wide = emit.reshape(pivot_row, (count, 1, rows))
+        rest = emit.expression(
+            "where(c == 0.0, a, a - d / c * b)",
+            emit.slice_axis(below, 2, 1, rows - 1),
+            emit.slice_axis(wide, 2, 1, rows - 1),
+            emit.slice_axis(wide, 2, 0, 1),
+            emit.slice_axis(below, 2, 0, 1),
+        )
+    last = emit.reshape(rest, (count, 1))
+    return emit.reshape(emit.expression("a * b", result, last), batch)
+
+
 IMPORTERS: Mapping[str, Importer] = {
+    "Det": _determinant,
     "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": import_matmul,

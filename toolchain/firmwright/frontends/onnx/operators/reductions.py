@@ -158,13 +158,13 @@ def _broadcast_channels(c: NodeContext, tensor: OnnxValue, rank: int) -> OnnxVal
     return c.emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
 
 
-def _batch_normalization(c: NodeContext) -> OnnxValue:
+def _batch_normalization(c: NodeContext) -> Results | OnnxValue:
     require_floats(c)
-    if c.attr("training_mode", 0):
-        raise NotSupportedError("normalization while training")
     x, rank = c.input(0), c.rank
     vectors = [c.input(index) for index in range(1, 5)]
     epsilon = float(c.attr("epsilon", 1e-5))
+    if c.attr("training_mode", 0):
+        return _normalize_in_training(c, epsilon)
     constants = [v.array for v in vectors if isinstance(v, ConstantValue)]
     if rank > 1 and len(constants) == 4:
         doubles = [array.astype(np.float64) for array in constants]
@@ -179,6 +179,29 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
     spread = [_broadcast_channels(c, item, max(rank, 2)) for item in vectors]
     formula = f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c"
     return c.emit.expression(formula, x, *spread)
+
+
+def _normalize_in_training(c: NodeContext, epsilon: float) -> Results:
+    """Normalize by the statistics of the batch, and move the channels' own to them."""
+    x, rank = c.input(0), c.rank
+    if rank < 2:
+        raise NotSupportedError("normalization while training, of one dimension")
+    axes = (0, *range(2, rank))
+    count = float(_count(x, axes))
+    middle = emit_mean(c, x, axes)
+    total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
+    variance = c.emit.expression(f"a / {count}", total)
+    scale, bias = (_broadcast_channels(c, c.input(k), rank) for k in (1, 2))
+    formula = f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c"
+    y = c.emit.expression(formula, x, scale, bias, middle, variance)
+    momentum = float(c.attr("momentum", 0.9))
+    kept, new = float32_literal(momentum), float32_literal(1 - momentum)
+    moved: list[OnnxValue] = []
+    for index, batch in ((3, middle), (4, variance)):
+        own = c.emit.reshape(batch, c.shape(index))
+        blend = c.emit.expression(f"a * {kept} + b * {new}", c.input(index), own)
+        moved.append(blend)
+    return [y, *moved][: len(c.outputs)]
 
 
 def _emit_normalization(
