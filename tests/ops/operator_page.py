@@ -128,7 +128,7 @@ def _text(value: Attr) -> str:
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:
-    general = (".unrolled", ".requantized", ".in_line")
+    general = (".unrolled", ".requantized", ".in_line", ".lanes")
     names = [name for name in item.schedules if not name.endswith(general)]
     families = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
     tflite, dtypes = ", ".join(item.tflite), ", ".join(item.dtypes)

@@ -85,7 +85,7 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
         if item.text.keys() != {"gnu"}:
             kinds = ", ".join(sorted(item.text))
             raise InternalError(f"the assembly of {item.name} is for {kinds}")
-    required = {item.requires for item in items}
+    required = {item.requires for item in items} | used.vectors
     unknown = sorted(required - FEATURE_TESTS.keys())
     if unknown:
         feature = unknown[0]
@@ -134,6 +134,7 @@ def template_values(
 
     # Functions that the C of an intrinsic calls are not called by its assembly.
     may_be_unused = any(item.text and item.calls for item in used.intrinsics.values())
+    may_be_unused |= bool(used.vectors)
     return {
         "used": used,
         "may_be_unused": inline_asm and may_be_unused,

@@ -4,7 +4,7 @@ Register buffers become scalars declared at their first write, views become poin
 and unused declarations are omitted. Scratch memory is a parameter.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -25,11 +25,13 @@ from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.expr_printer import ExprPrinter, cast_type
 from firmwright.codegen.model_interface import ModelInterface
 from firmwright.codegen.used_helpers import UsedHelpers
+from firmwright.codegen.vector_loop_printer import VectorBounds, print_vector_loop
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import children, walk
+from firmwright.targets.registry import features_of_known
 
 _COMPOUND = {
     "add": "+=",
@@ -163,8 +165,23 @@ class StmtPrinter:
             name = self.scope.unique(node.var.name)
             self.exprs.variables[node.var.name] = name
             clauses = f"{dtype.c_type} {name} = {first}; {name} < {last}; ++{name}"
-            with self._block(f"for ({clauses})"):
+            vectors = self._vectors(node, VectorBounds(name, first, last))
+            with vectors, self._block(f"for ({clauses})"):
                 self.stmt(node.body)
+
+    @contextmanager
+    def _vectors(self, node: tir.For, bounds: VectorBounds) -> Iterator[None]:
+        """Print a loop over vectors for compilers that have them, if there is one."""
+        context = self.context
+        lines: Sequence[str] = ()
+        if node.kind == "vectorized" and context.options.inline_asm:
+            features = features_of_known(context.module.targets.values())
+            lines = print_vector_loop(node, bounds, self.exprs, features)
+        for line in lines:
+            self.out.line(line)
+        yield
+        if lines:
+            self.out.raw("#endif")
 
     def _if(self, node: tir.If) -> None:
         self.out.line(f"if ({self.exprs.text(node.cond)}) {{")

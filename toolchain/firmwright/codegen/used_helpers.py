@@ -12,7 +12,10 @@ _CALLED = re.compile(r"@(\w+)")
 
 @dataclass(slots=True)
 class UsedHelpers:
-    """The helpers and types that the printed text needs, by C name, as first used."""
+    """The helpers and types that the printed text needs, by C name, as first used.
+
+    `vectors` are the features of the vectors that loops use.
+    """
 
     intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
     aliases: dict[str, DType] = field(default_factory=dict)
@@ -21,6 +24,7 @@ class UsedHelpers:
     loads: dict[str, DType] = field(default_factory=dict)
     stores: dict[str, DType] = field(default_factory=dict)
     math: bool = False
+    vectors: set[str] = field(default_factory=set)
 
 
 def name_called_intrinsics(portable: str, names: ModelNames) -> str:

@@ -4,10 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from firmwright.ir import tir
 
+_VECTOR_LANES = 4
+
 
 def stays_loop(loop: tir.For) -> bool:
     once = isinstance(loop.extent, tir.IntImm) and loop.extent.value == 1
-    return loop.kind == "serial" and not once
+    return loop.kind != "unrolled" and not once
+
+
+def iterations_together(loop: tir.For) -> int:
+    """Return the iterations that one of the compiled loop computes."""
+    return _VECTOR_LANES if loop.kind == "vectorized" else 1
 
 
 def clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None:

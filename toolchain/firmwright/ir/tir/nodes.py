@@ -235,7 +235,11 @@ Expr: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """A loop `for var in start .. start + extent`."""
+    """A loop `for var in start .. start + extent`.
+
+    Iterations of a `vectorized` loop are independent, and none reads what one writes:
+    they may be computed together, with all loads before all stores.
+    """
 
     var: Var
     start: Expr

@@ -29,6 +29,7 @@ from firmwright.ir.tir.compiled_patterns import (
     conjuncts,
     is_range_check,
     is_saturation,
+    iterations_together,
     operand_forms,
     stays_loop,
 )
@@ -213,6 +214,7 @@ class _OperationCounter:
         position = np.floor(sample_range(len(self.levels)) * trips).astype(np.int64)
         self.values[node.var.name] = position + (0 if start is None else start)
         self.depth[node.var.name] = len(self.levels)
+        trips = np.ceil(trips / iterations_together(node))
         fixed = node.extent.value if isinstance(node.extent, tir.IntImm) else None
         is_loop = stays_loop(node)
         is_short = fixed is not None and fixed <= SHORT_LOOP_MAX

@@ -1,0 +1,107 @@
+"""Loops over vectors: which loops have them, and their C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT32, DType
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr, Builder
+from firmwright.ir.tir.traversal import statements
+from firmwright.kernels.mve_loops import HELIUM
+from firmwright.kernels.rvv_loops import RISCV
+from firmwright.kernels.vector_loops import (
+    ScalarText,
+    VectorTarget,
+    has_vectors,
+    vector_lines,
+)
+from firmwright.schedules.vector_loops import mark_vector_loops
+
+TEXT = ScalarText(lambda *_: "number", lambda buffer, *_: buffer.name)
+Element: TypeAlias = Callable[[Builder, tir.Buffer, ArithExpr], ArithExpr]
+
+
+def function(
+    element: Element, x_type: DType = INT16, y_type: DType = INT16, size: int = 10
+) -> tir.PrimFunc:
+    """Return a kernel that computes `element` of x at each place of y."""
+    b = Builder("kernel")
+    x = b.buffer_param("x", x_type, (2 * size,), "in", 4)
+    y = b.buffer_param("y", y_type, (size,), "out", 4)
+    with b.for_("i", size) as i:
+        b.store(y, [i], element(b, x, i).cast(y_type))
+    return b.build()
+
+
+def only_loop(func: tir.PrimFunc) -> tir.For:
+    (loop,) = (node for node in statements(func.body) if isinstance(node, tir.For))
+    return loop
+
+
+def doubled(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+    return b.load_i32(x, [i]) * 2
+
+
+def shifted_product(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+    value = b.load(x, [i]).cast(INT64)
+    return value * value >> 12
+
+
+@pytest.mark.parametrize("target", [HELIUM, RISCV], ids=lambda each: each.feature)
+def test_loops_of_integers_have_vectors(target: VectorTarget) -> None:
+    for element in (doubled, shifted_product):
+        func = mark_vector_loops(function(element, INT32, INT32), target)
+        assert only_loop(func).kind == "vectorized"
+
+
+def test_a_store_narrows_without_an_instruction() -> None:
+    lines = vector_lines(only_loop(function(doubled)), HELIUM, TEXT)
+    assert lines == [
+        "const int32x4_t v0 = vldrhq_s32(x);",
+        "const int32x4_t v1 = vmulq_n_s32(v0, 2);",
+        "vstrhq_s32(y, v1);",
+    ]
+
+
+def test_the_last_vector_is_predicated() -> None:
+    lines = vector_lines(only_loop(function(doubled)), HELIUM, TEXT, "inside")
+    assert "vldrhq_z_s32(x, inside)" in lines[0]
+    assert lines[-2].startswith('__asm__ volatile("" : : "m"')
+    assert lines[-1] == "vstrhq_p_s32(y, v1, inside);"
+
+
+def test_products_of_64_bits_are_halves() -> None:
+    func = function(shifted_product, INT32, INT32)
+    text = "\n".join(vector_lines(only_loop(func), RISCV, TEXT))
+    assert "vmul_vv_i32m2" in text
+    assert "vmulh_vv_i32m2" in text
+
+
+@pytest.mark.parametrize("target", [HELIUM, RISCV], ids=lambda each: each.feature)
+def test_elements_of_a_table_are_gathered(target: VectorTarget) -> None:
+    def looked_up(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        return b.load(x, [(b.load_i32(x, [i]) & 7).cast(INT64)])
+
+    lines = vector_lines(only_loop(function(looked_up)), target, TEXT)
+    assert any("gather" in line or "vluxei32" in line for line in lines)
+
+
+def test_loops_of_floats_have_no_vectors() -> None:
+    def half(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        return b.load(x, [i]) * 0.5
+
+    assert not has_vectors(only_loop(function(half, FLOAT32, FLOAT32)), HELIUM)
+
+
+def test_dependent_iterations_have_no_vectors() -> None:
+    b = Builder("kernel")
+    y = b.buffer_param("y", UINT32, (9,), "inout", 4)
+    with b.for_("i", 8) as i:
+        b.store(y, [i + 1], b.load(y, [i]) + 1)
+    func = b.build()
+    assert has_vectors(only_loop(func), HELIUM)
+    assert only_loop(mark_vector_loops(func, HELIUM)).kind == "serial"

@@ -1,0 +1,61 @@
+"""C of vectorized loops with the vector intrinsics of a target."""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from firmwright.base.dtypes import INT32, DType
+from firmwright.codegen.expr_printer import ExprPrinter
+from firmwright.ir import tir
+from firmwright.kernels.mve_loops import HELIUM
+from firmwright.kernels.rvv_loops import RISCV
+from firmwright.kernels.vector_loops import ScalarText, vector_lines
+from firmwright.kernels.vector_writer import NotVectorizableError
+
+_TARGETS = (HELIUM, RISCV)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBounds:
+    """The C of a loop's variable, of its first value, and of the end of its values."""
+
+    name: str
+    first: str
+    end: str
+
+
+def print_vector_loop(
+    loop: tir.For, bounds: VectorBounds, exprs: ExprPrinter, features: AbstractSet[str]
+) -> list[str]:
+    """Return the lines before the loop of single elements, or none without vectors."""
+    target = next((each for each in _TARGETS if each.feature in features), None)
+    if target is None or loop.var.dtype != INT32:
+        return []
+
+    def number(expr: tir.Expr, dtype: DType) -> str:
+        return exprs.as_type(expr, dtype).text
+
+    def pointer(buffer: tir.Buffer, index: tir.Expr, is_read: bool) -> str:
+        if exprs.memory(buffer).unaligned:
+            raise NotVectorizableError
+        at = tir.AccessPtr(buffer, index, 1, "r" if is_read else "w")
+        return exprs.typed_pointer(at, buffer.dtype, const=is_read).text
+
+    def vector(inside: str) -> list[str]:
+        return vector_lines(loop, target, ScalarText(number, pointer), inside)
+
+    extent = loop.extent.value if isinstance(loop.extent, tir.IntImm) else None
+    end = f"{bounds.name}_end"
+    try:
+        lines = target.loop(bounds.name, end, extent, vector)
+    except NotVectorizableError:
+        return []
+    exprs.used.vectors.add(target.feature)
+    return [
+        f"#if {exprs.names.macro('asm')}_{target.feature.upper()}",
+        "{",
+        f"    int32_t {bounds.name} = {bounds.first};",
+        f"    const int32_t {end} = {bounds.end};",
+        *("    " + line for line in lines),
+        "}",
+        "#else",
+    ]

@@ -1,0 +1,88 @@
+"""The instructions of one vector of lanes of 32 bits, for any instruction set."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from firmwright.base.dtypes import DType
+
+
+class NotVectorizableError(Exception):
+    """Internal signal: a loop has something for which there are no vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Lanes of INT32, UINT32 or BOOL in a C variable, or with `number` one for all.
+
+    `number` is the text of that number, and `value` the number if it is known.
+    """
+
+    text: str
+    dtype: DType
+    is_number: bool = False
+    value: int | None = None
+
+
+class VectorWriter(ABC):
+    """Writes the instructions of one vector; `inside` is the predicate of its lanes."""
+
+    def __init__(self, inside: str = "") -> None:
+        self.inside = inside
+        self.lines: list[str] = []
+
+    def bind(self, c_type: str, text: str) -> str:
+        name = f"v{len(self.lines)}"
+        self.lines.append(f"const {c_type} {name} = {text};")
+        return name
+
+    @abstractmethod
+    def index(self, first: str) -> Lanes:
+        """Return first, first + 1, ..."""
+
+    @abstractmethod
+    def load(self, dtype: DType, address: str, stride: int) -> Lanes:
+        """Return elements `stride` apart, widened to 32 bits."""
+
+    @abstractmethod
+    def gather(self, dtype: DType, address: str, indices: Lanes) -> Lanes:
+        """Return the elements at `indices`, widened to 32 bits."""
+
+    @abstractmethod
+    def store(self, dtype: DType, address: str, lanes: Lanes) -> None:
+        """Store the low bits of the lanes as successive elements."""
+
+    @abstractmethod
+    def binary(self, op: str, a: Lanes, b: Lanes) -> Lanes:
+        """Return `op`, one of TIR's or the high half `mulh`; `a` is no number."""
+
+    @abstractmethod
+    def shift(self, op: str, a: Lanes, b: Lanes) -> Lanes:
+        """Return `a` shifted; a known amount is not 0."""
+
+    @abstractmethod
+    def compare(self, op: str, a: Lanes, b: Lanes) -> Lanes:
+        """Return a predicate; `a` is no number."""
+
+    @abstractmethod
+    def combine(self, op: str, a: Lanes, b: Lanes) -> Lanes:
+        """Return `and`, `or` or `xor` of predicates."""
+
+    @abstractmethod
+    def invert(self, a: Lanes) -> Lanes:
+        """Return the negation of a predicate."""
+
+    @abstractmethod
+    def select(self, condition: Lanes, a: Lanes, b: Lanes) -> Lanes:
+        """Return `a` where a predicate holds, else `b`, neither of them a number."""
+
+    @abstractmethod
+    def spread(self, number: Lanes) -> Lanes:
+        """Return a number in all lanes."""
+
+    @abstractmethod
+    def reinterpret(self, a: Lanes, dtype: DType) -> Lanes:
+        """Return the same bits as the other type of 32 bits."""
+
+    @abstractmethod
+    def bit_length(self, a: Lanes) -> Lanes:
+        """Return the numbers of bits from the highest one on, as INT32."""
