@@ -89,10 +89,13 @@ def _bank_sums(y: Array, energy: Array, weights: Array, widths: Array, _: int) -
     return (np.array(sums[1:]) % (1 << 64)).astype(np.uint64).reshape(y.shape)
 
 
-def _bank_intrinsic(name: str, instructions: int, portable: str = "") -> Intrinsic:
+def _bank_intrinsic(
+    name: str, instructions: int, portable: str = "", requires: str = ""
+) -> Intrinsic:
     """Return sums of a bank, with the instructions for a bin.
 
-    They are of RISC-V vectors if the section `portable` has the portable text.
+    They are of vectors, which are required, if the section `portable` has the portable
+    text.
     """
     return Intrinsic(
         name,
@@ -105,7 +108,7 @@ def _bank_intrinsic(name: str, instructions: int, portable: str = "") -> Intrins
         _bank_sums,
         _C[portable or name],
         "The sums of the channels of a filter bank.",
-        requires="rvv" if portable else "",
+        requires=requires,
         text={"gnu": _C[name]} if portable else {},
         count=lambda args: args[1] * instructions + args[4] * 12,
     )
@@ -114,8 +117,9 @@ def _bank_intrinsic(name: str, instructions: int, portable: str = "") -> Intrins
 BANK_SUMS = _bank_intrinsic("bank_sums", 8)
 BANK_SUMS_OF_HALVES = _bank_intrinsic("bank_sums_of_halves", 18)
 BANK_SUMS_OF_VECTORS = _bank_intrinsic(
-    "bank_sums_of_vectors", 6, portable=BANK_SUMS_OF_HALVES.name
+    "bank_sums_of_vectors", 6, BANK_SUMS_OF_HALVES.name, "rvv"
 )
+BANK_SUMS_OF_HELIUM = _bank_intrinsic("bank_sums_of_helium", 4, BANK_SUMS.name, "mve")
 
 
 def _root_text(kind: str) -> str:
@@ -134,7 +138,13 @@ ROOT_BY_DIVISION = Intrinsic(
     instructions=60,
     calls=("bit_length",),
 )
-INTRINSICS = (BANK_SUMS, BANK_SUMS_OF_HALVES, BANK_SUMS_OF_VECTORS, ROOT_BY_DIVISION)
+INTRINSICS = (
+    BANK_SUMS,
+    BANK_SUMS_OF_HALVES,
+    BANK_SUMS_OF_VECTORS,
+    BANK_SUMS_OF_HELIUM,
+    ROOT_BY_DIVISION,
+)
 
 
 def _run_configs(call: OpCall) -> Sequence[ScheduleConfig]:
@@ -181,6 +191,7 @@ def _bank_schedule(
 SCHEDULES = (
     _bank_schedule("scalar.filter_bank.run", "offsets", _run_configs, BANK_SUMS),
     _bank_schedule("rvv.filter_bank.run", "rvv", _halves_configs, BANK_SUMS_OF_VECTORS),
+    _bank_schedule("helium.filter_bank.run", "mve", _run_configs, BANK_SUMS_OF_HELIUM),
     _bank_schedule(
         "thumb1.filter_bank.run", "thumb1", _halves_configs, BANK_SUMS_OF_HALVES
     ),

@@ -5,7 +5,8 @@ magnitudes combined by OR. Bit 15 of it is set only if there is a sample of -327
 a loop finds the peak as TFLM does (spectrum.py).
 
 Two samples are shifted as one word. The bits that leave the low half are those that the
-high half has as zeros.
+high half has as zeros. On Helium and RISC-V vectors, the peak is a maximum of vectors,
+and so are shifted samples.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,12 @@ from firmwright.ir.tir.intrinsic import (
     pointers,
     read_intrinsics,
 )
+from firmwright.kernels.mve_loops import HELIUM
+from firmwright.kernels.rvv_loops import RISCV
+from firmwright.kernels.vector_loops import VectorTarget
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.vector_loops import mark_vector_loops
 
 _UNROLLED = 4
 
@@ -66,7 +71,32 @@ WRAPPING_PEAK = Intrinsic(
     result=INT32,
     instructions=4,
 )
-INTRINSICS = (OR_MAGNITUDES, WRAPPING_PEAK)
+
+
+def _greatest_magnitude(x: Array, count: int) -> Array:
+    peak: Array = np.abs(x.astype(np.int32)).reshape(len(x), -1).max(axis=0)
+    return peak[0] if x.ndim == 1 else peak
+
+
+def _peak_intrinsic(feature: str, instructions: float) -> Intrinsic:
+    """Return the greatest magnitude, with the instructions for a sample."""
+    return replace(
+        WRAPPING_PEAK,
+        name=f"{feature}_greatest_magnitude",
+        meaning=_greatest_magnitude,
+        portable=_C["greatest_magnitude"],
+        rare="",
+        doc="The greatest magnitude of `count` samples, up to 32768.",
+        requires=feature,
+        text={"gnu": _C[f"greatest_magnitude_{feature}"]},
+        instructions=1,
+        count=lambda args: 10 + round(args[1] * instructions),
+    )
+
+
+_MVE_PEAK = _peak_intrinsic("mve", 0.5)
+_RVV_PEAK = _peak_intrinsic("rvv", 0.25)
+INTRINSICS = (OR_MAGNITUDES, WRAPPING_PEAK, _MVE_PEAK, _RVV_PEAK)
 
 
 def _configs(call: OpCall) -> Sequence[ScheduleConfig]:
@@ -87,11 +117,7 @@ def _build(in_words: bool, call: OpCall, config: ScheduleConfig, b: Kernel) -> N
     else:
         with b.unrolled("i", count, _UNROLLED) as i:
             _combine(b, x, i, combined)
-    peak = b.register("peak", INT32, combined.value.cast(INT32))
-    with b.if_(peak.value > INT16.max):
-        samples: Sequence[ExprLike] = [b.pointer(b.input(0), 0, count), count]
-        peak.set(call_intrinsic(WRAPPING_PEAK.name, samples, INT32))
-    left = store_scale(b, peak.value).cast(UINT32)
+    left = _store_scale(b, combined.value.cast(INT32))
     one = immediate(1, UINT32)
     lost = b.let("lost", (binary_expr("shl", one, left) - 1) << 16, UINT32)
     kept = b.let("kept", binary_expr("xor", lost, 0xFFFFFFFF), UINT32)
@@ -100,6 +126,33 @@ def _build(in_words: bool, call: OpCall, config: ScheduleConfig, b: Kernel) -> N
     for last in range(count - count % 2, count):
         sample = b.load_i32(x, [last]).cast(UINT32)
         b.store(y, [last], (sample << left).cast(INT16))
+
+
+def _store_scale(b: Kernel, magnitude: ArithExpr) -> ArithExpr:
+    """Store and return the scale, given the greatest magnitude or its bits."""
+    count = b.call.input(0).elements
+    peak = b.register("peak", INT32, magnitude)
+    with b.if_(peak.value > INT16.max):
+        samples: Sequence[ExprLike] = [b.pointer(b.input(0), 0, count), count]
+        peak.set(call_intrinsic(WRAPPING_PEAK.name, samples, INT32))
+    return store_scale(b, peak.value).cast(UINT32)
+
+
+def _build_vectors(
+    peak: Intrinsic,
+    target: VectorTarget,
+    call: OpCall,
+    config: ScheduleConfig,
+    b: Kernel,
+) -> None:
+    count = call.input(0).elements
+    x, y = b.views("samples out", (count,), b.input(0), b.y)
+    operands: Sequence[ExprLike] = [b.pointer(b.input(0), 0, count), count]
+    left = _store_scale(b, call_intrinsic(peak.name, operands, INT32))
+    with b.for_("k", count) as k:
+        sample = b.load_i32(x, [k]).cast(UINT32)
+        b.store(y, [k], (sample << left).cast(INT16))
+    b.transform = partial(mark_vector_loops, target=target)
 
 
 def _combine(
@@ -119,9 +172,19 @@ def _combine_words(b: Kernel, words: tir.Buffer, combined: Register) -> None:
 
 
 SCHEDULES = tuple(
-    Schedule(name, "fft_auto_scale", features, _configs, partial(_build, in_words))
-    for name, features, in_words in (
-        ("dsp.fft_auto_scale.words", frozenset({"dsp"}), True),
-        ("scalar.fft_auto_scale.magnitudes", frozenset[str](), False),
+    Schedule(name, "fft_auto_scale", frozenset(features), _configs, build)
+    for name, features, build in (
+        ("dsp.fft_auto_scale.words", {"dsp"}, partial(_build, True)),
+        ("scalar.fft_auto_scale.magnitudes", set[str](), partial(_build, False)),
+        (
+            "helium.fft_auto_scale.vectors",
+            {"mve"},
+            partial(_build_vectors, _MVE_PEAK, HELIUM),
+        ),
+        (
+            "rvv.fft_auto_scale.vectors",
+            {"rvv"},
+            partial(_build_vectors, _RVV_PEAK, RISCV),
+        ),
     )
 )
