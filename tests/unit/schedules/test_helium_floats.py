@@ -102,13 +102,13 @@ FORMULAS = [
     ("a + b", (3, 5, 7), (3, 5, 7)),
     ("b - a", (3, 5, 7), (7,)),
     ("a * b", (3, 5, 7), (3, 5, 1)),
-    ("max(c * b + a, 0.0)", (9,), (4, 9), (4, 9)),
-    ("min(max(a * b + c, 0.0), 6.0)", (2, 4, 3), (2, 4, 1), (2, 4, 3)),
+    ("max(0.0, c * b + a)", (9,), (4, 9), (4, 9)),
+    ("min(6.0, max(0.0, a * b + c))", (2, 4, 3), (2, 4, 1), (2, 4, 3)),
     ("float32(0.3) - a", (2, 9)),
     ("(1.5 + a * a) * b", (6, 6), (1,)),
     ("b - (a - 0.25) * c", (2, 6, 8), (2, 1, 1), (6, 8)),
-    ("max(a, 0.0) * b + c", (3, 4, 8), (8,), (8,)),
-    ("min(max(a, 0.0), 6.0)", (3, 5)),
+    ("max(0.0, a) * b + c", (3, 4, 8), (8,), (8,)),
+    ("min(6.0, max(0.0, a))", (3, 5)),
 ]
 
 
@@ -228,9 +228,9 @@ def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        ("max(float32(b) * float32(0.0004) + a, 0.0)", [(8, 1, 1), (1, 8, 3, 5)]),
+        ("max(0.0, float32(b) * float32(0.0004) + a)", [(8, 1, 1), (1, 8, 3, 5)]),
         ("float32(b) - a", [(5,), (3, 5)]),
-        ("max(float32(b), 0.0)", [(1,), (3, 5)]),
+        ("max(0.0, float32(b))", [(1,), (3, 5)]),
     ],
 )
 def test_chains_begin_with_integers(text: str, shapes: list) -> None:
@@ -245,7 +245,7 @@ def test_chains_begin_with_integers(text: str, shapes: list) -> None:
     ("text", "shapes", "expected"),
     [
         ("a + b", [(3, 8), (3, 8)], [True, True]),
-        ("max(a * 2.0 - 1.0, 0.0)", [(3, 8)], [True]),
+        ("max(0.0, a * 2.0 - 1.0)", [(3, 8)], [True]),
         ("a + a * a", [(3, 8)], [False]),
         ("a * b + c", [(3, 8), (3, 8), (3, 8)], [False, False, False]),
         ("a * b", [(3, 8), (8,)], [False, False]),

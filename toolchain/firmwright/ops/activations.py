@@ -211,7 +211,7 @@ OPDEFS: tuple[OpDef, ...] = (
         int8=lookup_int8(_hard_swish_int8, _check_hard_swish),
         float32=elementwise.compute_float32(
             lambda x: np.asarray(x * np.clip(x + 3, 0, 6) / 6),
-            lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0,
+            lambda x: x * minimum(6.0, maximum(0.0, x + 3.0)) / 6.0,
         ),
     ),
     elementwise.unary_op(

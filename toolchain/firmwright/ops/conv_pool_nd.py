@@ -285,7 +285,7 @@ def reference_pool(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if kind == "max":
         best = np.full(shape, _least(call.input(0).dtype), x.dtype)
         for _, patch in window.patches(x, _least(call.input(0).dtype)):
-            best = np.maximum(best, patch)
+            best = np.fmax(best, patch)
         return (best,)
     wide = _sum_dtype(call).np
     total = np.zeros(shape, wide)
@@ -313,7 +313,7 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
         with window.taps(b, index) as (_, positions):
             item = b.load(x, [n, c, *positions])
             if is_max:
-                acc.set(maximum(acc.value, item))
+                acc.set(maximum(item, acc.value))
             else:
                 acc.add(lower_expression(b, attrs.term or "a", [item]))
         result = acc.value

@@ -131,9 +131,8 @@ def _negative(x: ArithExpr) -> ArithExpr:
 def _sign(x: ArithExpr) -> ArithExpr:
     kind = x.expr.dtype
     one = 1.0 if kind == FLOAT32 else 1
-    is_positive = x > _zero(x)
-    is_negative = x < _zero(x)
-    return is_positive.cast(kind) * one - is_negative.cast(kind) * one
+    negative_or_self = select(x < _zero(x), ArithExpr(immediate(-one, kind)), x)
+    return select(x > _zero(x), ArithExpr(immediate(one, kind)), negative_or_self)
 
 
 def _zero(x: ArithExpr) -> ArithExpr:

@@ -22,7 +22,7 @@ from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, minimum
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, binary_expr, minimum
 from firmwright.ops.elementwise import ElementLoop, broadcast_shape, loop_over_elements
 from firmwright.ops.expression_language import (
     INPUT_NAMES,
@@ -133,8 +133,8 @@ def row_window(call: OpCall) -> RowWindow | None:
 _STEPS: Mapping[str, tuple[tir.BinaryOp, np.ufunc]] = {
     "add": ("add", np.add),
     "mul": ("mul", np.multiply),
-    "min": ("min", np.minimum),
-    "max": ("max", np.maximum),
+    "min": ("min", np.fmin),
+    "max": ("max", np.fmax),
     "and": ("and", np.logical_and),
     "or": ("or", np.logical_or),
 }
@@ -149,6 +149,12 @@ def _neutral_element(step: str, kind: DType) -> float:
         case "max":
             return float("-inf") if kind.is_float else kind.min
     return float("inf") if kind.is_float else kind.max
+
+
+def _step(op: tir.BinaryOp, acc: ArithExpr, value: ExprLike) -> ArithExpr:
+    """Return `acc` with one more value; extremes pass over NaN."""
+    is_extreme = op in ("min", "max")
+    return binary_expr(op, value, acc) if is_extreme else binary_expr(op, acc, value)
 
 
 def unreduced_type(call: OpCall) -> TensorType:
@@ -224,7 +230,7 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
                         loads[key] = b.let(INPUT_NAMES[number], element)
                     values.append(loads[key])
                 value = evaluate(attrs.formula, values, TirAlgebra(b.let))
-                register.set(binary_expr(step, register.value, value))
+                register.set(_step(step, register.value, value))
         for register, place in zip(acc, places, strict=True):
             b.store(b.y, output_index(attrs, _moved(index, place)), register.value)
 

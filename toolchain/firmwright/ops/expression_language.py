@@ -6,6 +6,8 @@ element type; a literal takes that of the other operand. Integer division trunca
 toward zero, as in C. Functions: `where(condition, a, b)`, min, max, abs, pow, fmod, the
 short names of libm_intrinsics.py (`log1p`), element types as conversions (`int32(a)`),
 and the number with the same bits (`int32_of_bits(a)`). `inf` and `nan` are literals.
+min and max are the last operand if one is NaN: `max(0.0, a)` keeps NaN, `max(a, 0.0)`
+makes it 0.
 """
 
 import ast
@@ -38,6 +40,7 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
+from firmwright.ir.tir.expr_evaluation import FLOAT_EXTREMES
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 
 V = TypeVar("V")
@@ -292,6 +295,8 @@ class NumpyAlgebra:
                 return np.asarray(a - _truncating_quotient(a, b) * b, a.dtype)
             case "and" | "or" | "xor" if kind == "b":
                 return _NUMPY[f"logical_{op}"](a, b)
+            case "min" | "max" if kind == "f":
+                return np.asarray(FLOAT_EXTREMES[op](a, b))
         return _NUMPY[op](a, b)
 
     def logical_not(self, a: Array | Number) -> Array:

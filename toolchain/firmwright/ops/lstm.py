@@ -204,7 +204,7 @@ def finish_float(
     i, f, g, o = (b.load(sums, [k]) for k in range(len(GATES)))
     cell = _logistic(f) * b.load(b.outputs[2], state) + _logistic(i) * _tanh(g)
     if limit:
-        cell = minimum(maximum(cell, -limit), limit)
+        cell = minimum(limit, maximum(-limit, cell))
     value = b.let("cell", cell)
     b.store(b.outputs[2], state, value)
     b.store(b.y, y, _logistic(o) * _tanh(value))

@@ -148,7 +148,7 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
             squares.add(v * v)
         total = squares.value
         if is_float:
-            size = b.let("length", maximum(libm_function("sqrt")(total), _LEAST_LENGTH))
+            size = b.let("length", maximum(_LEAST_LENGTH, libm_function("sqrt")(total)))
             with b.for_("i", depth) as i:
                 b.store(y, [row, i], value(i) / size)
             return

@@ -89,7 +89,8 @@ def narrow_to_output(
     return requantize.clamp(value, low, high, y.dtype)
 
 
-def _lowest(call: OpCall) -> float:
+def lowest(call: OpCall) -> float:
+    """Return where a maximum starts: the least number that the input can have."""
     dtype = call.input(0).dtype
     return float(np.finfo(np.float32).min) if dtype == FLOAT32 else dtype.min
 
@@ -97,9 +98,10 @@ def _lowest(call: OpCall) -> float:
 def _reference_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     window = pool_window(call)
     x = arrays[0].astype(np.float64)
-    patches = conv_window.im2col(x, window, outside=_lowest(call))
+    patches = conv_window.im2col(x, window, outside=lowest(call))
     taps = patches.reshape(*patches.shape[:3], -1, x.shape[3])
-    return (narrow_to_output(call, taps.max(axis=-2)),)
+    highest = np.fmax.reduce(taps, axis=-2, initial=lowest(call))
+    return (narrow_to_output(call, highest),)
 
 
 def _reference_average(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -222,16 +224,20 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
     lower_pool(call, b, 0, lambda acc, x: acc + x * x, finish)
 
 
+def _maximum(_: conv_window.OutputPosition, acc: ArithExpr) -> ArithExpr:
+    return acc
+
+
 OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "max_pool2d",
         infer,
         _reference_max,
         lambda call, b: lower_pool(
-            call, b, _lowest(call), builder.maximum, lambda at, acc: acc
+            call, b, lowest(call), lambda acc, x: builder.maximum(x, acc), _maximum
         ),
         row_access=lambda call: sliding_row_window(
-            call, pool_window(call), _lowest(call)
+            call, pool_window(call), lowest(call)
         ),
     ),
     OpDef(

@@ -25,7 +25,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from firmwright.base.dtypes import (
     BOOL,
@@ -273,11 +272,11 @@ def _greatest(kind: DType) -> float:
 def reduction_op(
     name: str,
     dtypes: Sequence[DType],
-    meaning: Callable[..., ArrayLike],
+    meaning: np.ufunc,
     start: Callable[[DType], float],
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
 ) -> OpDef:
-    """Build an operator that folds elements into `start`."""
+    """Build an operator that folds elements into `start`, by `meaning` in numpy."""
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         attrs = call.attributes(AxesAttrs)
@@ -295,7 +294,8 @@ def reduction_op(
         wide = np.float64 if arrays[0].dtype == np.float32 else np.int64
         reduced = arrays[0].astype(wide)
         for axis in call.attributes(AxesAttrs).axes:
-            reduced = np.asarray(meaning(reduced, axis=axis, keepdims=True))
+            first = start(call.output.dtype)
+            reduced = meaning.reduce(reduced, axis, keepdims=True, initial=first)
         return (reduced.astype(call.output.dtype.np).reshape(call.output.shape),)
 
     def lower(call: OpCall, b: Kernel) -> None:
@@ -314,7 +314,7 @@ _NONE = 1 << 32
 _PLAIN = reduction_op(
     "reduce_prod",
     (INT32, INT64, FLOAT32),
-    np.prod,
+    np.multiply,
     lambda kind: 1,
     partial(wrapping, operator.mul),
 )
@@ -402,13 +402,17 @@ _MEAN = OpDef(
 OPDEFS: tuple[OpDef, ...] = (
     _MEAN,
     replace(_MEAN, name="sum", litert_gap=_litert_gap_of_sum),
-    reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
-    reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
     reduction_op(
-        "reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or")
+        "reduce_max", _ALL, np.fmax, _lowest, lambda acc, item: maximum(item, acc)
     ),
     reduction_op(
-        "reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")
+        "reduce_min", _ALL, np.fmin, _greatest, lambda acc, item: minimum(item, acc)
+    ),
+    reduction_op(
+        "reduce_any", (BOOL,), np.logical_or, lambda _: 0, partial(binary_expr, "or")
+    ),
+    reduction_op(
+        "reduce_all", (BOOL,), np.logical_and, lambda _: 1, partial(binary_expr, "and")
     ),
     replace(_PLAIN, infer=_infer_prod, reference=_reference_prod, lower=_lower_prod),
 )

@@ -70,14 +70,14 @@ def float_activation_range(activation: str) -> tuple[float, float]:
 
 
 def apply_activation(value: ArrayOrExpr, activation: str) -> ArrayOrExpr:
-    """Clamp a float expression, or an array, which becomes float32."""
+    """Clamp a float expression, or an array, which becomes float32; NaN stays."""
     low, high = float_activation_range(activation)
     if not isinstance(value, ArithExpr):
         return np.asarray(np.clip(value, low, high), np.float32)
     if low > -np.inf:
-        value = maximum(value, low)
+        value = maximum(low, value)
     if high < np.inf:
-        value = minimum(value, high)
+        value = minimum(high, value)
     return value
 
 

@@ -102,8 +102,8 @@ class _ChainAlgebra:
     """Makes chains of the operations of a formula (expression_language.py)."""
 
     def binary(self, op: tir.BinaryOp, a: Chain | Number, b: Chain | Number) -> Chain:
-        if op in ("max", "min") and isinstance(a, Chain) and not isinstance(b, Chain):
-            return _limited(op, a, b)
+        if op in ("max", "min") and isinstance(b, Chain) and not isinstance(a, Chain):
+            return _limited(op, b, a)
         left, right = _leaf(a), _leaf(b)
         if op not in _OPS:
             raise _NotAChain

@@ -341,12 +341,12 @@ def build_dequantize(name: str, op: OpCall, b: Kernel) -> None:
 
 
 def hard_swish(x: ArithExpr) -> ArithExpr:
-    return x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0
+    return x * minimum(6.0, maximum(0.0, x + 3.0)) / 6.0
 
 
 def relu(x: ArithExpr) -> ArithExpr:
-    return maximum(x, 0.0)
+    return maximum(0.0, x)
 
 
 def relu6(x: ArithExpr) -> ArithExpr:
-    return minimum(maximum(x, 0.0), 6.0)
+    return minimum(6.0, maximum(0.0, x))

@@ -143,10 +143,12 @@ def _fold(op: tir.BinaryOp, a: tir.Expr, b: tir.Expr) -> tir.Expr:
 
 
 def minimum(a: ExprLike, b: ExprLike) -> ArithExpr:
+    """Return the smaller operand; `b` if one is NaN."""
     return binary_expr("min", a, b)
 
 
 def maximum(a: ExprLike, b: ExprLike) -> ArithExpr:
+    """Return the greater operand; `b` if one is NaN."""
     return binary_expr("max", a, b)
 
 

@@ -16,8 +16,8 @@ LaneValue: TypeAlias = "int | Ints | None"
 BinaryFunction: TypeAlias = Callable[[Any, Any], Any]
 
 SCALAR_FUNCTIONS: Mapping[str, BinaryFunction] = {
-    "min": min,
-    "max": max,
+    "min": lambda a, b: a if a < b else b,
+    "max": lambda a, b: a if a > b else b,
     "shl": operator.lshift,
     "shr": operator.rshift,
     "and": operator.and_,
@@ -28,6 +28,11 @@ SCALAR_FUNCTIONS: Mapping[str, BinaryFunction] = {
     },
 }
 """Functions of the binary operators except division and remainder."""
+FLOAT_EXTREMES: Mapping[str, BinaryFunction] = {
+    "min": lambda a, b: np.where(a < b, a, b),
+    "max": lambda a, b: np.where(a > b, a, b),
+}
+"""The extremes of arrays of floats; the second operand, if one is NaN."""
 ARRAY_FUNCTIONS: Mapping[str, BinaryFunction] = {
     **SCALAR_FUNCTIONS,
     "min": np.minimum,

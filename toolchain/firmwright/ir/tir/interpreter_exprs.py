@@ -15,7 +15,12 @@ from firmwright.ir import tir
 from firmwright.ir.core import Span
 from firmwright.ir.tir import interpreter_runtime as runtime
 from firmwright.ir.tir.affine import Bounds
-from firmwright.ir.tir.expr_evaluation import ARRAY_FUNCTIONS, SCALAR_FUNCTIONS
+from firmwright.ir.tir.expr_evaluation import (
+    ARRAY_FUNCTIONS,
+    FLOAT_EXTREMES,
+    SCALAR_FUNCTIONS,
+    BinaryFunction,
+)
 from firmwright.ir.tir.interpreter_runtime import (
     Array,
     CallFrame,
@@ -72,7 +77,8 @@ class ExprCompiler:
         a, b = self.compile(node.a, bounds), self.compile(node.b, bounds)
         dtype, op = node.a.dtype, node.op
         if op in ("min", "max"):
-            return _extreme(op, a, b)
+            functions = FLOAT_EXTREMES if dtype.is_float else ARRAY_FUNCTIONS
+            return _extreme(SCALAR_FUNCTIONS[op], functions[op], a, b)
         if dtype.is_float and op == "div":
             return lambda frame: a(frame) / b(frame)
         if dtype.is_float or op in tir.COMPARISONS or op in ("and", "or", "xor"):
@@ -386,9 +392,7 @@ def _evaluate_binary(op: str, a: Eval, b: Eval) -> Eval:
     return lambda frame: function(a(frame), b(frame))
 
 
-def _extreme(op: str, a: Eval, b: Eval) -> Eval:
-    scalar, lanes = SCALAR_FUNCTIONS[op], ARRAY_FUNCTIONS[op]
-
+def _extreme(scalar: BinaryFunction, lanes: BinaryFunction, a: Eval, b: Eval) -> Eval:
     def run(frame: CallFrame) -> Value:
         x, y = a(frame), b(frame)
         if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):

@@ -47,6 +47,10 @@ BinaryOp: TypeAlias = Literal[
     "eq",
     "ne",
 ]
+"""Of floats, `max` is the first operand if it is greater than the second, else the
+second, as in `a > b ? a : b`; `min` likewise. So NaN as the first operand is dropped,
+and NaN as the second is the result.
+"""
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 ForKind: TypeAlias = Literal["serial", "unrolled", "vectorized"]
 AccessMode: TypeAlias = Literal["r", "w", "rw"]

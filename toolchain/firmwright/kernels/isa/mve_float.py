@@ -11,7 +11,7 @@ import operator
 from functools import partial
 
 from firmwright.base.dtypes import FLOAT32
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
+from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, select
 from firmwright.kernels.isa.c_numbers import CoreFloat
 from firmwright.kernels.isa.instruction import (
     Floats4,
@@ -103,6 +103,33 @@ vminnmq_f32 = _row("vminnm.f32", "vminnmq_f32", BINARY_FLOATS, lanewise(smaller_
 def vcmpeqq_f32(a: Floats4, b: Floats4) -> Predicate4:
     """Return the lanes in which a equals b."""
     return each(ArithExpr.equal, a, b)
+
+
+@MVE_FLOAT.instruction("vcmp.f32 gt, {a}, {b}", c="vcmpgtq_f32({a}, {b})")
+def vcmpgtq_f32(a: Floats4, b: Floats4) -> Predicate4:
+    """Return the lanes in which a is greater than b, none of them NaN.
+
+    VCMP with the condition LT or LE also holds where a lane is NaN.
+    """
+    return each(operator.gt, a, b)
+
+
+@MVE_FLOAT.instruction("vpsel {d}, {a}, {b}", c="vpselq_f32({a}, {b}, {inside})")
+def vpselq_f32(a: Floats4, b: Floats4, inside: Predicate4) -> Floats4:
+    """Return a in the lanes that are set in the predicate, b in the others."""
+    return active(inside, a, b)
+
+
+@MVE_FLOAT.instruction(
+    "",
+    c="vreinterpretq_f32_s32(vmaxq_s32(vreinterpretq_s32_f32({a}), vdupq_n_s32(0)))",
+)
+def relu_f32(a: Floats4) -> Floats4:
+    """Return 0 in place of negative numbers: the bits are limited as integers.
+
+    NaN stays if its sign bit is 0. That of results of Helium's arithmetic always is.
+    """
+    return each(lambda lane: select(lane <= 0.0, 0.0, lane), a)
 
 
 @MVE_FLOAT.instruction("vcvt.f32.s32 {d}, {a}", c="vcvtq_f32_s32({a})")

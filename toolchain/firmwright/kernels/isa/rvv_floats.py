@@ -30,6 +30,8 @@ from firmwright.kernels.isa.vectors import (
 
 _AWAY, _EVEN = "__RISCV_FRM_RMM", "__RISCV_FRM_RNE"
 """Rounds to nearest, halves away from zero or to even."""
+_MASKS = {"f32m1": 32, "f32m2": 16, "f32m4": 8, "f32m8": 4}
+"""How many bits of a group belong to one of its mask."""
 _PAIRS = {
     "vfadd": operator.add,
     "vfsub": operator.sub,
@@ -58,7 +60,48 @@ def add_floats(v: Vectors) -> None:
             text=text,
         )
     v.lane_row("vfcvt_f_x_v", _as_float, FLOAT32, INT32, text="{a}")
+    _add_relu(v)
+    _add_limit(v, "vmflt", operator.lt)
+    _add_limit(v, "vmfgt", operator.gt)
     _add_conversions(v)
+
+
+def _add_relu(v: Vectors) -> None:
+    floats, ints = v.group(FLOAT32), v.group(INT32)
+    bits = f"__riscv_vreinterpret_v_{floats}_{ints}({{a}})"
+    limited = f"__riscv_vmax_vx_{ints}({bits}, 0, {{vl}})"
+    name = f"relu_{floats}"
+
+    @RVV_FLOAT.instruction(
+        "", name, c=f"__riscv_vreinterpret_v_{ints}_{floats}({limited})"
+    )
+    def relu(
+        a: Annotated[Lanes, v.of(FLOAT32)], vl: Word
+    ) -> Annotated[Lanes, v.of(FLOAT32)]:
+        """Return 0 in place of negative numbers: the bits are limited as integers.
+
+        NaN stays if its sign bit is 0. That of results of arithmetic always is.
+        """
+        return each(lambda lane: select(lane <= 0.0, 0.0, lane), a)
+
+
+def _add_limit(
+    v: Vectors, comparison: str, beyond: Callable[[ArithExpr, ArithExpr], ArithExpr]
+) -> None:
+    """Add a row that replaces lanes beyond a number: VFMERGE by a comparison."""
+    group = v.group(FLOAT32)
+    mask = f"b{_MASKS[group]}"
+    inside = f"__riscv_{comparison}_vf_{group}_{mask}({{a}}, {{b}}, {{vl}})"
+    name = f"{comparison}_limit_{group}"
+
+    @RVV_FLOAT.instruction(
+        "", name, c=f"__riscv_vfmerge_vfm_{group}({{a}}, {{b}}, {inside}, {{vl}})"
+    )
+    def limit(
+        a: Annotated[Lanes, v.of(FLOAT32)], b: CoreFloat, vl: Word
+    ) -> Annotated[Lanes, v.of(FLOAT32)]:
+        """Return b in the lanes of a that are beyond it; NaN is not."""
+        return each(lambda lane: select(beyond(lane, b), b, lane), a)
 
 
 def _add_moves(v: Vectors) -> None:

@@ -13,7 +13,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
 from firmwright.passes.map_functions import count_uses, graph_pass
 
-_AS_FORMULA = {"relu": "max(a, 0.0)", "relu6": "min(max(a, 0.0), 6.0)"}
+_AS_FORMULA = {"relu": "max(0.0, a)", "relu6": "min(6.0, max(0.0, a))"}
 _INPUTS_MAX = 8
 _TEXT_MAX = 300
 

@@ -122,7 +122,7 @@ def _update(
     cell = retained + b.load(gates, i) * b.load(gates, g)
     limit = cell_clip(op)
     if limit:
-        cell = minimum(maximum(cell, -limit), limit)
+        cell = minimum(limit, maximum(-limit, cell))
     value = b.let("cell", cell)
     b.store(cells, at, value)
     store_tanh(exponential, b, value, partial(b.store, gates, g))

@@ -203,7 +203,7 @@ _SOFT = Intrinsic(
 )
 
 _RELU = "fpu_relu_f32"
-"""A relu in a core register, where the sign is a mask."""
+"""A relu in a core register, where negative numbers are the least, then NaN."""
 
 
 def activated(value: ArithExpr, activation: str) -> ArithExpr:
@@ -217,7 +217,7 @@ INTRINSICS = (
     _SOFT,
     instruction_intrinsic(vmla_f32, "fpu"),
     *read_intrinsics(
-        __file__, {_RELU: lambda x: np.maximum(x, np.float32(0))}
+        __file__, {_RELU: lambda x: np.where(x <= 0, np.float32(0), x)}
     ).values(),
 )
 

@@ -8,7 +8,7 @@ from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, logical_and, logical_not, select
+from firmwright.ir.tir.builder import ArithExpr, logical_and, select
 from firmwright.kernels.isa import mve_float
 from firmwright.kernels.isa.c_numbers import (
     either,
@@ -59,22 +59,19 @@ def apply_activation(value: Array, activation: Array | int) -> Array:
     if activation == 0:
         return value
     low = np.float32(-1 if activation == 3 else 0)
-    value = np.where(value > low, value, low)
+    value = np.where(value < low, low, value)
     if activation == 1:
         return value
     high = np.float32(1 if activation == 3 else 6)
-    return np.where(value < high, value, high)
+    return np.where(value > high, high, value)
 
 
 def activated(value: ArithExpr, activation: ArithExpr) -> ArithExpr:
-    """Return the activation of a value; NaN becomes the lower bound."""
+    """Return the activation of a value; NaN stays."""
     is_pair = activation.equal(ACTIVATION_CODES["relu_n1_to_1"])
     least, most = select(is_pair, -1.0, 0.0), select(is_pair, 1.0, 6.0)
-    raised = select(
-        logical_and(activation > 0, logical_not(value > least)), least, value
-    )
-    is_above = logical_and(activation > 1, logical_not(raised < most))
-    return select(is_above, most, raised)
+    raised = select(logical_and(activation > 0, value < least), least, value)
+    return select(logical_and(activation > 1, raised > most), most, raised)
 
 
 def emit_scalar_activation(name: str) -> str:
@@ -82,19 +79,37 @@ def emit_scalar_activation(name: str) -> str:
 
 
 def activate_lanes(k: VectorBuilder, value: VirtualRegister) -> VirtualRegister:
-    """Apply the activation to a variable; the number `activation` is its code."""
+    """Apply the activation to the result of arithmetic, in a variable.
+
+    The number `activation` is its code.
+    """
     code = k.number("activation")
     is_pair = k(equal, code, ACTIVATION_CODES["relu_n1_to_1"])
 
-    def bound(of_pair: int, of_others: int) -> VirtualRegister:
-        numbers = k(whole_float, of_pair), k(whole_float, of_others)
-        return k(mve_float.vdupq_n_f32, k(either, is_pair, *numbers))
-
-    with k.when(k(greater, code, 0)):
-        k(mve_float.vmaxnmq_f32, value, bound(-1, 0), into=value)
+    with k.when(is_pair):
+        raise_lanes(k, value, k(mve_float.vdupq_n_f32, k(whole_float, -1)))
+    with k.otherwise(), k.when(k(greater, code, 0)):
+        k(mve_float.relu_f32, value, into=value)
     with k.when(k(greater, code, 1)):
-        k(mve_float.vminnmq_f32, value, bound(1, 6), into=value)
+        numbers = k(whole_float, 1), k(whole_float, 6)
+        lower_lanes(k, value, k(mve_float.vdupq_n_f32, k(either, is_pair, *numbers)))
     return value
+
+
+def raise_lanes(
+    k: VectorBuilder, value: VirtualRegister, least: VirtualRegister
+) -> None:
+    """Replace the lanes of a variable that are less; VMAXNM would replace NaN, too."""
+    below = k(mve_float.vcmpgtq_f32, least, value)
+    k(mve_float.vpselq_f32, least, value, below, into=value)
+
+
+def lower_lanes(
+    k: VectorBuilder, value: VirtualRegister, most: VirtualRegister
+) -> None:
+    """Replace the lanes of a variable that are greater, but not NaN."""
+    above = k(mve_float.vcmpgtq_f32, value, most)
+    k(mve_float.vpselq_f32, most, value, above, into=value)
 
 
 def emit_vector_activation(name: str) -> str:

@@ -15,7 +15,11 @@ from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.float_chains import ChainOp
 from firmwright.schedules.float_elements import FloatElements, pair_of, single_loop
 from firmwright.schedules.helium.vector_ending import VECTOR
-from firmwright.schedules.helium_floats.accumulate_f32 import activate_lanes
+from firmwright.schedules.helium_floats.accumulate_f32 import (
+    activate_lanes,
+    lower_lanes,
+    raise_lanes,
+)
 from firmwright.schedules.helium_floats.quantize import dequantize_name
 
 # ---- add, sub and mul ----------------------------------------------------------------
@@ -51,11 +55,9 @@ def number_loop(op: ChainOp) -> ElementLoop:
 def _limits(most: int | None) -> Compute:
     def compute(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
         (value,) = lanes
-        zero = k(mve_float.vdupq_n_f32, k(whole_float, 0))
-        value = k(mve_float.vmaxnmq_f32, value, zero)
+        raise_lanes(k, value, k(mve_float.vdupq_n_f32, k(whole_float, 0)))
         if most is not None:
-            limit = k(mve_float.vdupq_n_f32, k(whole_float, most))
-            value = k(mve_float.vminnmq_f32, value, limit)
+            lower_lanes(k, value, k(mve_float.vdupq_n_f32, k(whole_float, most)))
         return value
 
     return compute

@@ -13,17 +13,19 @@ from firmwright.schedules.helium_floats.accumulate_f32 import ACTIVATION_CODES
 def activate_lanes(
     lanes: int, k: VectorBuilder, value: VirtualRegister
 ) -> VirtualRegister:
-    """Apply the activation to a variable; the number `activation` is its code."""
+    """Apply the activation to the result of arithmetic, in a variable.
+
+    The number `activation` is its code. NaN stays; VFMAX and VFMIN would replace it.
+    """
     row = partial(riscv_row, lanes, FLOAT32)
     code = k.number("activation")
     is_pair = k(equal, code, ACTIVATION_CODES["relu_n1_to_1"])
 
-    def bound(of_pair: int, of_others: int) -> VirtualRegister:
-        numbers = k(whole_float, of_pair), k(whole_float, of_others)
-        return k(either, is_pair, *numbers)
-
-    with k.when(k(greater, code, 0)):
-        k(row("vfmax_vf"), value, bound(-1, 0), into=value)
+    with k.when(is_pair):
+        k(row("vmflt_limit"), value, k(whole_float, -1), into=value)
+    with k.otherwise(), k.when(k(greater, code, 0)):
+        k(row("relu"), value, into=value)
     with k.when(k(greater, code, 1)):
-        k(row("vfmin_vf"), value, bound(1, 6), into=value)
+        most = k(either, is_pair, k(whole_float, 1), k(whole_float, 6))
+        k(row("vmfgt_limit"), value, most, into=value)
     return value

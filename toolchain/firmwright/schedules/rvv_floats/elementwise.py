@@ -58,9 +58,9 @@ def _limits(least: int | None, most: int | None) -> Compute:
     def compute(k: VectorBuilder, lanes: Sequence[VirtualRegister]) -> VirtualRegister:
         (value,) = lanes
         if least is not None:
-            value = k(_ROW("vfmax_vf"), value, k(whole_float, least))
+            value = k(_ROW("vmflt_limit"), value, k(whole_float, least))
         if most is not None:
-            value = k(_ROW("vfmin_vf"), value, k(whole_float, most))
+            value = k(_ROW("vmfgt_limit"), value, k(whole_float, most))
         return value
 
     return compute

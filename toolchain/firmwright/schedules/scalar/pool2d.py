@@ -4,19 +4,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, UINT32
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import maximum
+from firmwright.ir.tir.builder import ArithExpr, Register, maximum, minimum
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.pooling import narrow_to_output, pool_window
+from firmwright.ops.pooling import lowest, narrow_to_output, pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.pool_windows import is_inside, pooled_pixels
 
-# With a relu, only the order of floats above 0 matters, which is that of their bits.
+# With a relu, only the order of floats from 0 to infinity matters, which is that of
+# their bits. What is missing to the bits of infinity, as an unsigned number, is least
+# for the greatest float; for negative floats and NaN, it is more than for 0.
 
 _UNROLL = (4, 3, 5, 2)
 _MAX_UNROLLED = 9
+_INFINITY = 0x7F800000
+"""The bits of infinity."""
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -26,12 +30,22 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window, dtype = pool_window(op), op.input(0).dtype
     (height, width), (_, _, cols, channels) = window.size, op.input(0).shape
-    is_relu = dtype == FLOAT32 and op.attributes(ActivationAttrs).activation == "relu"
-    kind = INT32 if is_relu else dtype
-    wide = FLOAT32 if kind == FLOAT32 else INT32
+    is_float = dtype == FLOAT32
+    is_relu = is_float and op.attributes(ActivationAttrs).activation == "relu"
+    kind = UINT32 if is_relu else dtype
+    wide = kind if is_float else INT32
     across = (width,) if width <= _MAX_UNROLLED else _UNROLL
     down = () if width > 1 else _UNROLL
-    y = b.view("out", b.y, 0, b.y.shape, dtype=INT32, access="w") if is_relu else b.y
+    y = b.view("out", b.y, 0, b.y.shape, dtype=kind, access="w") if is_relu else b.y
+
+    def take(most: Register, tap: ArithExpr) -> None:
+        if is_relu:
+            most.set(minimum(_INFINITY - tap, most.value))
+        elif is_float:
+            most.set(maximum(tap, most.value))
+        else:
+            most.set(maximum(most.value, tap.cast(wide)))
+
     with pooled_pixels(op, b) as pixel:
         at = pixel.at
         taps = b.view(
@@ -43,18 +57,20 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             dtype=kind,
         )
         with b.for_("c", channels) as c:
-            most = b.register("most", wide, b.load(taps, [0, 0, c]).cast(wide))
+            start = _INFINITY if is_relu else lowest(op)
+            first = start if is_float else b.load(taps, [0, 0, c]).cast(wide)
+            most = b.register("most", wide, first)
             if width * height <= _MAX_UNROLLED:
-                for ky, kx in list(np.ndindex(height, width))[1:]:
-                    most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
+                for ky, kx in list(np.ndindex(height, width))[not is_float :]:
+                    take(most, b.load(taps, [ky, kx, c]))
             else:
                 with (
                     b.unrolled("ky", height, *down) as ky,
                     b.unrolled("kx", width, *across) as kx,
                 ):
-                    most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
+                    take(most, b.load(taps, [ky, kx, c]))
             if is_relu:
-                value = maximum(most.value, 0)
+                value = _INFINITY - most.value
             else:
                 value = narrow_to_output(op, most.value)
             b.store(y, [at.n, at.oy, at.ox, c], value)

@@ -121,12 +121,12 @@ def _clip(c: NodeContext) -> OnnxValue:
             return c.emit.call("relu", x)
         if isinstance(high, ConstantValue) and c.scalar(2, "limits") == 6:
             return c.emit.call("relu6", x)
-    # The standard does not define crossed limits; the upper one wins.
+    # The standard does not define crossed limits; the upper one wins. NaN stays.
     if low is not None and high is not None:
-        return c.emit.expression("min(max(a, b), c)", x, low, high)
+        return c.emit.expression("min(c, max(b, a))", x, low, high)
     if low is not None:
-        return c.emit.expression("max(a, b)", x, low)
-    return x if high is None else c.emit.expression("min(a, b)", x, high)
+        return c.emit.expression("max(b, a)", x, low)
+    return x if high is None else c.emit.expression("min(b, a)", x, high)
 
 
 def _pow(c: NodeContext) -> OnnxValue:
@@ -172,6 +172,25 @@ def _shift(c: NodeContext) -> OnnxValue:
 
 def _variadic(join: str, c: NodeContext) -> OnnxValue:
     return reduce(lambda a, b: c.emit.expression(join, a, b), c.all_inputs())
+
+
+def _extreme(function: str, c: NodeContext) -> OnnxValue:
+    """Return `max` or `min` of all inputs; of floats, NaN if any is NaN."""
+
+    def join(x: OnnxValue, y: OnnxValue) -> OnnxValue:
+        if isinstance(y, ConstantValue) and not _has_nan(y):
+            return c.emit.expression(f"{function}(b, a)", x, y)
+        is_number = isinstance(x, ConstantValue) and not _has_nan(x)
+        if is_number or c.dtype(0) != FLOAT32:
+            return c.emit.expression(f"{function}(a, b)", x, y)
+        # The function is its last operand if one is NaN.
+        return c.emit.expression(f"where(a != a, a, {function}(a, b))", x, y)
+
+    return reduce(join, c.all_inputs())
+
+
+def _has_nan(x: ConstantValue) -> bool:
+    return bool(np.any(x.array != x.array))
 
 
 def _mean(c: NodeContext) -> OnnxValue:
@@ -229,9 +248,9 @@ IMPORTERS: Mapping[str, Importer] = {
     "Gelu": _gelu,
     "Identity": lambda c: c.input(0),
     "IsInf": _is_inf,
-    "Max": partial(_variadic, "max(a, b)"),
+    "Max": partial(_extreme, "max"),
     "Mean": _mean,
-    "Min": partial(_variadic, "min(a, b)"),
+    "Min": partial(_extreme, "min"),
     "Mod": _mod,
     "PRelu": _prelu,
     "Pow": _pow,

@@ -34,14 +34,14 @@ _GATE_ACTIVATIONS = 2
 
 # Formula of `v`, and the defaults of alpha and beta; None if ONNX states no default.
 _ACTIVATIONS: Mapping[str, tuple[str, tuple[float | None, ...]]] = {
-    "Relu": ("max(v, 0.0)", ()),
+    "Relu": ("max(0.0, v)", ()),
     "Tanh": ("tanh(v)", ()),
     "Sigmoid": ("1.0 / (1.0 + exp(-v))", ()),
     "Affine": ("alpha * v + beta", (1.0, 0.0)),
     "LeakyRelu": ("where(v < 0.0, alpha * v, v)", (0.01,)),
     "ThresholdedRelu": ("where(v >= alpha, v, 0.0)", (1.0,)),
     "ScaledTanh": ("alpha * tanh(beta * v)", (None, None)),
-    "HardSigmoid": ("min(max(alpha * v + beta, 0.0), 1.0)", (0.2, 0.5)),
+    "HardSigmoid": ("min(1.0, max(0.0, alpha * v + beta))", (0.2, 0.5)),
     "Elu": ("where(v < 0.0, alpha * expm1(v), v)", (1.0,)),
     "Softsign": ("v / (1.0 + abs(v))", ()),
     "Softplus": ("log1p(exp(-abs(v))) + max(v, 0.0)", ()),
@@ -90,7 +90,7 @@ def _formulas(
         if clip is not None and place % len(defaults) < _GATE_ACTIVATIONS:
             low = float32_literal(-clip)
             high = float32_literal(clip)
-            text = substitute_names(text, {"v": f"min(max(v, {low}), {high})"})
+            text = substitute_names(text, {"v": f"min({high}, max({low}, v))"})
         formulas.append(text)
     per = len(defaults)
     return [tuple(formulas[k * per : (k + 1) * per]) for k in range(directions)]

@@ -90,7 +90,9 @@ def _log_sum_exp(c: NodeContext) -> OnnxValue:
     require_floats(c)
     if axes is None:
         return x
-    highest = c.emit.reduction("a", "max", axes, x)
+    limit = c.emit.reduction("a", "max", axes, x)
+    # Infinities are not subtracted from each other.
+    highest = c.emit.expression("where(abs(a) < inf, a, 0.0)", limit)
     total = c.emit.reduction("exp(a - b)", "add", axes, x, highest)
     y = c.emit.expression("log(a) + b", total, highest)
     if c.attr("keepdims", 1):
