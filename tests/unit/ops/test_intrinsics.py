@@ -29,6 +29,7 @@ INVERSE_ROOT_SHIFT = BASE_INTRINSICS["inverse_root_shift"]
 LOGARITHM = BASE_INTRINSICS["logarithm"]
 NEAREST_INT8 = BASE_INTRINSICS["nearest_int8"]
 POWER_I32 = BASE_INTRINSICS["power_i32"]
+LOW_POWER_I32 = BASE_INTRINSICS["low_power_i32"]
 RECIPROCAL = BASE_INTRINSICS["reciprocal"]
 REQUANTIZE_DOUBLED = BASE_INTRINSICS["requantize_doubled"]
 REQUANTIZE_ONCE = BASE_INTRINSICS["requantize_once"]
@@ -286,12 +287,24 @@ def test_logarithm_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
     np.testing.assert_allclose(found / 2.0**26, np.log(x / 2.0**19), atol=1e-6)
 
 
-@pytest.mark.host_c
-def test_integer_power_in_c_equals_numpy(tmp_path: Path) -> None:
+def bases_and_exponents() -> np.ndarray:
     bases = (-(1 << 31), -46341, -3, -2, -1, 0, 1, 2, 7, 46340, 46341, (1 << 31) - 1)
     exponents = (*range(-1, 35), (1 << 31) - 2, (1 << 31) - 1)
-    columns = np.array(list(itertools.product(bases, exponents)), np.int32).T
-    found = in_c(POWER_I32, np.ascontiguousarray(columns), tmp_path)
+    rows = np.array(list(itertools.product(bases, exponents)), np.int32)
+    return np.ascontiguousarray(rows.T)
+
+
+@pytest.mark.host_c
+def test_low_bits_of_a_power_in_c_equal_numpy(tmp_path: Path) -> None:
+    columns = bases_and_exponents()
+    found = in_c(LOW_POWER_I32, columns, tmp_path)
+    np.testing.assert_array_equal(found, LOW_POWER_I32.meaning(*columns))
+
+
+@pytest.mark.host_c
+def test_integer_power_in_c_equals_numpy(tmp_path: Path) -> None:
+    columns = bases_and_exponents()
+    found = in_c(POWER_I32, columns, tmp_path)
     np.testing.assert_array_equal(found, POWER_I32.meaning(*columns))
     with np.errstate(over="ignore"):
         floats = np.float64(columns[0]) ** np.maximum(columns[1], 0)

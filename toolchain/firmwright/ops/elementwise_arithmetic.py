@@ -1,10 +1,10 @@
 """Binary arithmetic, bitwise_xor and right_shift, with broadcasting.
 
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has
-the sign of the divisor, powers beyond 32 bits are the least int32, and shift counts are
-clamped to [0, bits - 1]. Where TFLite fails, a divisor of 0 counts as 1 (floor_div,
-floor_mod), and a power with a negative exponent is 1. floor_div of floats rounds the
-float32 quotient down.
+the sign of the divisor, powers beyond 32 bits are the least int32 (with one exponent
+for all elements the low 32 bits), and shift counts are clamped to [0, bits - 1]. Where
+TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a
+negative exponent is 1. floor_div of floats rounds the float32 quotient down.
 
 Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines
 sums. Products are requantized by scale_0 * scale_1 / y scale. div multiplies the
@@ -49,7 +49,12 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
 from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_elements
 from firmwright.ops.elementwise_binary import ArrayFunction
-from firmwright.ops.intrinsics import leading_zeros, power, reciprocal
+from firmwright.ops.intrinsics import (
+    leading_zeros,
+    low_power,
+    power,
+    reciprocal,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.opdef import OpDef
@@ -310,6 +315,12 @@ def _integer_op(
     return binary_op(name, **integers, float32=float32)
 
 
+def _wraps(call: OpCall) -> bool:
+    """Whether LiteRT multiplies integers: by one exponent for a tensor."""
+    x, exponent = call.input(0), call.input(1)
+    return exponent.elements == 1 and exponent.shape != x.shape
+
+
 def _libm_op(name: str, function: ArrayFunction) -> ElementwiseKernel:
     return compute_elements(
         _float32(lambda a, b: function(a.astype(np.float64), b.astype(np.float64))),
@@ -352,8 +363,10 @@ OPDEFS: tuple[OpDef, ...] = (
         "pow",
         "litert",
         int32=compute_elements(
-            lambda call, a, b: power(a, b),
-            lambda call, a, b: intrinsic("power_i32", [a, b], INT32),
+            lambda call, a, b: low_power(a, b) if _wraps(call) else power(a, b),
+            lambda call, a, b: intrinsic(
+                "low_power_i32" if _wraps(call) else "power_i32", [a, b], INT32
+            ),
         ),
         float32=_libm_op("pow", np.power),
     ),

@@ -98,6 +98,15 @@ def _power(x: int, exponent: int) -> int:
 power = np.vectorize(_power, otypes=[np.int32])
 
 
+def _low_power(x: int, exponent: int) -> int:
+    """Return the low 32 bits of the power, 1 if the exponent is negative."""
+    low = pow(int(x), max(0, int(exponent)), 1 << 32)
+    return low - (1 << 32) if low > quant.INT32_MAX else low
+
+
+low_power = np.vectorize(_low_power, otypes=[np.int32])
+
+
 def _round(x: Array) -> Array:
     # In double, because adding a half in float32 could round up.
     size = np.floor(np.abs(np.asarray(x, np.float64)) + 0.5)
@@ -236,6 +245,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
             "exp2_below_f32": partial(np.exp2, dtype=np.float32),
             "exp_f32": partial(np.exp, dtype=np.float32),
             "float_of_bits": lambda x: np.asarray(x, np.int32).view(np.float32),
+            "low_power_i32": low_power,
             "nearest_even": lambda x: np.rint(x).astype(np.int32),
             "nearest_int8": _nearest_int8,
             "nearest_root": rounded_square_root,

@@ -80,10 +80,11 @@ def build_lut(
     start = at(low + steps * step)
     middle = at(low + steps * step + step / kind(2))
     end = at(low + (steps + kind(1)) * step)
-    interpolated = _rounded((end + _rounded(start)) / kind(2))
-    bias = _rounded((interpolated - _rounded(middle)) / kind(2))
-    entries = np.append(_rounded(start) - bias, _rounded(at(np.array([high]))))
-    return np.asarray(np.clip(entries, INT16.min, INT16.max), np.int64)
+    with np.errstate(invalid="ignore"):  # infinite values, as of exp
+        interpolated = _rounded((end + _rounded(start)) / kind(2))
+        bias = _rounded((interpolated - _rounded(middle)) / kind(2))
+        entries = np.append(_rounded(start) - bias, _rounded(at(np.array([high]))))
+        return np.asarray(np.clip(entries, INT16.min, INT16.max), np.int64)
 
 
 def _rounded(x: Array) -> Array:
