@@ -8,6 +8,7 @@ import pytest
 
 from tests.fuzz.merged_graphs import Sweep
 from tests.fuzz.random_tflite_layers import random_operator_graph
+from tests.fuzz.random_tflite_rare import random_rare_graph
 from tests.onnx.random_classical_models import random_classical_model
 from tests.onnx.random_layer_graphs import random_float_model
 from tests.onnx.random_qdq_graphs import random_qdq_model
@@ -41,6 +42,15 @@ def check(
 @blocks(1000)
 def test_random_tflite_graphs_equal_litert(first: int, deep: bool) -> None:
     check("litert", random_operator_graph, first, deep=deep)
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", range(0, 300, BLOCK))
+def test_random_tflite_graphs_of_rare_operators_equal_litert(
+    first: int, deep: bool
+) -> None:
+    check("litert", random_rare_graph, first, deep=deep)
 
 
 @pytest.mark.host_c
