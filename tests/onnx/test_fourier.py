@@ -54,6 +54,33 @@ def test_transforms_equal_onnx_runtime(
         _check(net, net.node("DFT", *inputs, **attrs), shape)
 
 
+@pytest.mark.parametrize("length", [None, 32, 64])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_fast_transforms_equal_onnx_runtime(length: int | None, axis: int) -> None:
+    net, shape = Net(opset=17), (2, 32, 32, 1)
+    inputs = [net.input("x", shape), _number(net, length)]
+    y = net.node("DFT", *inputs, axis=axis, onesided=1)
+    assert "rfft" in {call.op for call in imported(net.model(y)).entry_graph.body}
+    _check(net, y, shape)
+
+
+@pytest.mark.parametrize("has_window", [True, False])
+@pytest.mark.parametrize(
+    ("length", "step", "is_fast"),
+    [(70, 10, True), (64, 64, True), (200, 24, True), (256, 64, True), (300, 1, False)],
+)
+def test_fast_transforms_over_time_equal_onnx_runtime(
+    length: int, step: int, is_fast: bool, has_window: bool
+) -> None:
+    net, shape = Net(opset=17), (2, length, 1)
+    window = net.weight(np.hanning(64).astype(np.float32)) if has_window else ""
+    inputs = [net.input("x", shape), _number(net, step), window, _number(net, 64)]
+    y = net.node("STFT", *inputs)
+    called = {call.op for call in imported(net.model(y)).entry_graph.body}
+    assert ("rfft" in called) == is_fast
+    _check(net, y, shape)
+
+
 @pytest.mark.parametrize("components", [1, 2])
 @pytest.mark.parametrize(
     ("frame", "has_window"), [(None, True), (16, True), (16, False)]

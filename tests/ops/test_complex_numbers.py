@@ -34,10 +34,12 @@ def spectrum_model(points: int, length: int) -> bytes:
     return file.data()
 
 
-@pytest.mark.parametrize("points", [2, 16, 256])
+@pytest.mark.parametrize("points", [2, 16, 256, 4096])
 def test_a_spectrum_equals_litert(points: int) -> None:
     data = spectrum_model(points, points)
     module = load_module_bytes(data, "spectrum.tflite")
+    called = {call.op for call in module.entry_graph.body}
+    assert ("rfft" in called) == (points in (256, 4096))
     x = np.random.default_rng(4).normal(size=(BATCH, 1, points)).astype(np.float32)
     (expected,) = run_reference(data, [{"x": x}], "litert").outputs
     found = evaluate_graph(module, {"x": x}, op_table(), {})

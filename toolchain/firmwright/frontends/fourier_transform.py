@@ -1,13 +1,20 @@
-"""Fourier transforms as products with a constant matrix, for all file formats."""
+"""Fourier transforms as products with a constant matrix, for all file formats.
+
+The operator `rfft` of an extension computes some of them with fewer operations.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
+from firmwright.ops.registry import op_table
 
 TRANSFORM_POINTS_MAX = 2048
 """The matrix of 2,048 numbers has 16 MiB, more than firmware stores."""
+RFFT = "rfft"
+_RFFT_POINTS = tuple(1 << n for n in range(5, 15))
+"""The lengths of `rfft` for which it takes fewer operations than a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,13 @@ class FourierTransform:
     points: int
     is_inverse: bool = False
     is_one_sided: bool = False
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether `rfft` computes the transform, if its extension is installed."""
+        is_forward = self.is_one_sided and not self.is_inverse and self.components == 1
+        fits = self.points in _RFFT_POINTS and self.length <= self.points
+        return is_forward and fits and RFFT in op_table()
 
     def rows(self) -> Array:
         """Return the matrix, float32 [results * their components, length * components].

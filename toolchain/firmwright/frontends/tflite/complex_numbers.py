@@ -2,14 +2,15 @@
 
 A tensor complex64 [...] becomes float32 [..., 2] with the real and imaginary parts:
 
-    RFFT2D       x [..., 1, n]  ->  FULLY_CONNECTED with the n / 2 + 1 cosines and sines
+    RFFT2D       x [..., 1, n]  ->  SignalRfft if n is a power of two, otherwise
+        FULLY_CONNECTED with the n / 2 + 1 cosines and sines
     RESHAPE      [..., 2]       ->  RESHAPE to [shape, 2]
     COMPLEX_ABS  [..., 2]       ->  sqrt of the SUM of SQUARE over the last axis
     REAL, IMAG   [..., 2]       ->  GATHER of element 0 or 1 of the last axis
 
 The matrix has n * (n + 2) floats, rounded from double. Semantics: TFLite's reference
-kernels; RFFT2D there is a fast transform in double, from which a sum of n products
-differs by its rounding. Transforms over two axes are not supported.
+kernels; RFFT2D there is a fast transform in double, from which one of floats, or a sum
+of n products, differs by its rounding. Transforms over two axes are not supported.
 """
 
 from dataclasses import replace
@@ -96,9 +97,13 @@ def _is_transform(tensors: list[RawTensor]) -> bool:
     points = x.shape[-1]
     return (
         sizes == [1, points] == list(x.shape[-2:])
-        and 2 <= points <= TRANSFORM_POINTS_MAX
+        and (2 <= points <= TRANSFORM_POINTS_MAX or _transform(points).is_fast)
         and y.shape == (*x.shape[:-1], points // 2 + 1)
     )
+
+
+def _transform(points: int) -> FourierTransform:
+    return FourierTransform(points, 1, points, is_one_sided=True)
 
 
 def _lower(rewriter: GraphRewriter, node: RawNode) -> None:
@@ -107,13 +112,17 @@ def _lower(rewriter: GraphRewriter, node: RawNode) -> None:
     match node.op:
         case "RFFT2D":
             points = x.shape[-1]
-            transform = FourierTransform(points, 1, points, is_one_sided=True)
-            matrix = rewriter.constant("spectrum_matrix", transform.rows())
+            transform = _transform(points)
             flat = (*y.shape[:-2], 2 * y.shape[-2])
             product = rewriter.tensor("spectrum", "float32", flat)
             source = replace(node, outputs=(product,))
-            operands = (x.index, matrix, NO_TENSOR)
-            rewriter.emit(source, "FULLY_CONNECTED", operands, **_PRODUCT)
+            if transform.is_fast:
+                length: Attrs = {"T": 0, "fft_length": points}
+                rewriter.emit(source, "custom:SignalRfft", (x.index,), **length)
+            else:
+                matrix = rewriter.constant("spectrum_matrix", transform.rows())
+                operands = (x.index, matrix, NO_TENSOR)
+                rewriter.emit(source, "FULLY_CONNECTED", operands, **_PRODUCT)
             _reshape(rewriter, node, product, y)
         case "RESHAPE":
             _reshape(rewriter, node, x.index, y)

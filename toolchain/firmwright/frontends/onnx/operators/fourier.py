@@ -1,9 +1,11 @@
-"""DFT and STFT: products with the constant matrix of the transform.
+"""DFT and STFT: the operator rfft, or products with the matrix of the transform.
 
 The matrix has a row for each real and imaginary part of a result. A transform over time
-is a convolution, whose filters are these rows, times the window.
+is a convolution, whose filters are these rows, times the window. With rfft, its frames
+are slices of the signal, times the window.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.fourier_transform import (
+    RFFT,
     TRANSFORM_POINTS_MAX,
     FourierTransform,
 )
@@ -18,6 +21,11 @@ from firmwright.frontends.image_window import ImageWindow
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.elementwise import require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected
+from firmwright.ir.graph.attributes import attributes_class
+from firmwright.ir.graph.attributes.base import make_attrs
+
+_SLICES_MAX = 32
+"""The most slices that make up the frames of a transform over time."""
 
 
 def _dft(c: NodeContext) -> OnnxValue:
@@ -35,22 +43,35 @@ def _dft(c: NodeContext) -> OnnxValue:
     points = 2 * (length - 1) if is_inverse and is_one_sided else length
     if c.has(1):
         points = int(c.scalar(1, "lengths of a transform"))
-    _check_size(length, components)
-    _check_size(points, components)
+    transform = FourierTransform(length, components, points, is_inverse, is_one_sided)
+    if not transform.is_fast:
+        _check_size(length, components)
+        _check_size(points, components)
     if is_inverse and is_one_sided and points // 2 + 1 != length:
         # ONNX Runtime neither cuts these frequencies nor fills them with zeros.
         raise NotSupportedError(f"{points} points of {length} frequencies")
-    transform = FourierTransform(length, components, points, is_inverse, is_one_sided)
     others = [k for k in range(rank - 1) if k != axis]
     moved = c.emit.transpose(x, (*others, axis, rank - 1))
     shape = tuple(x.shape[k] for k in others)
     flat = c.emit.reshape(moved, (*shape, length * components))
-    rows = transform.rows()
-    product = emit_fully_connected(c.emit, flat, rows, f"{c.emit.stem}/rows", None)
-    own = transform.result_components
-    spectra = c.emit.reshape(product, (*shape, len(rows) // own, own))
+    spectra = _emit_transform(c, flat, transform)
     order = (*others, axis, rank - 1)
     return c.emit.transpose(spectra, [order.index(k) for k in range(rank)])
+
+
+def _emit_transform(
+    c: NodeContext, x: OnnxValue, transform: FourierTransform
+) -> OnnxValue:
+    """Emit the results [..., results, components] of x [..., length * components]."""
+    own = transform.result_components
+    if transform.is_fast:
+        attrs = make_attrs(RFFT, attributes_class(RFFT), {"length": transform.points})
+        product = c.emit.call(RFFT, x, attrs=attrs)
+    else:
+        rows = transform.rows()
+        product = emit_fully_connected(c.emit, x, rows, f"{c.emit.stem}/rows", None)
+    shape = product.shape
+    return c.emit.reshape(product, (*shape[:-1], shape[-1] // own, own))
 
 
 def _check_size(numbers: int, components: int) -> None:
@@ -69,13 +90,24 @@ def _stft(c: NodeContext) -> OnnxValue:
     size = length if window is None else len(window)
     if c.has(3):
         size = int(c.scalar(3, "lengths of frames"))
-    _check_size(size, components)
+    is_one_sided = bool(c.attr("onesided", 1))
+    transform = FourierTransform(size, components, size, is_one_sided=is_one_sided)
+    if not transform.is_fast:
+        _check_size(size, components)
     if step < 1 or size > length:
         raise NotSupportedError(f"frames of {size} of {length} numbers by {step}")
     if window is not None and len(window) != size:
         raise NotSupportedError(f"a window of {len(window)} for frames of {size}")
-    is_one_sided = bool(c.attr("onesided", 1))
-    rows = FourierTransform(size, components, size, is_one_sided=is_one_sided).rows()
+    count = (length - size) // step + 1
+    block = size if count == 1 else math.gcd(size, step)
+    if transform.is_fast and size // block <= _SLICES_MAX:
+        frames = _emit_frames(c, (count, size, step), block)
+        if window is not None:
+            weights = c.emit.const(window.astype(np.float32), "window")
+            frames = c.emit.expression("a * b", frames, weights)
+        return _emit_transform(c, frames, transform)
+    _check_size(size, components)
+    rows = transform.rows()
     filters = rows.reshape(len(rows), 1, size, components)
     if window is not None:
         filters = filters * window.astype(np.float32)[:, None]
@@ -84,6 +116,24 @@ def _stft(c: NodeContext) -> OnnxValue:
     constant = c.emit.const(np.ascontiguousarray(filters), "rows")
     spectra = c.emit.call("conv2d", line, constant, attrs=attrs)
     return c.emit.reshape(spectra, (samples, spectra.shape[2], len(rows) // 2, 2))
+
+
+def _emit_frames(c: NodeContext, frames: tuple[int, int, int], block: int) -> OnnxValue:
+    """Emit the frames [signals, count, size] of real signals [signals, numbers, 1].
+
+    `frames` are count, size and step. The numbers are blocks whose length `block`
+    divides size and step, and each block of a frame is a slice with the step.
+    """
+    count, size, step = frames
+    x = c.input(0)
+    signals, used = x.shape[0], (count - 1) * step + size
+    numbers = c.emit.slice(x, (0, 0, 0), (signals, used, 1))
+    blocks = c.emit.reshape(numbers, (signals, used // block, block))
+    counts, steps = (signals, count, block), (1, max(step // block, 1), 1)
+    parts: list[OnnxValue] = []
+    for first in range(size // block):
+        parts.append(c.emit.slice(blocks, (0, first, 0), counts, steps))
+    return c.emit.concat(parts, 2)
 
 
 def _mel_weights(c: NodeContext) -> OnnxValue:
