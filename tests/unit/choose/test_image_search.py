@@ -158,3 +158,24 @@ def test_kernels_that_would_become_slow_share_no_code(
         return
     with pytest.raises(DoesNotFitError):
         found.fastest_within(budget)
+
+
+def test_balanced_images_share_code_that_hardly_takes_time() -> None:
+    calls = offers(
+        *[(("shared", 1005, 0, 900), (f"own{i}", 1000, 0, 500)) for i in range(3)]
+    )
+    found = search(calls)
+    fastest = found.image_of([(call, own[1:]) for call, own in calls])
+    assert fastest.picks == (1, 1, 1)
+    balanced = found.balanced_with(fastest, time_max=3030)
+    assert names_of(balanced.chosen_of(calls)) == ["shared"] * 3
+    assert balanced.size_bytes < fastest.size_bytes
+    assert found.balanced_with(fastest, time_max=3014).time <= 3014
+
+
+def test_balanced_images_are_never_larger() -> None:
+    """A kernel that is twice as fast does not count if it takes more flash."""
+    calls = offers((("fast", 500, 400, 200), ("small", 1000, 0, 200)))
+    found = search(calls)
+    small = found.image_of([(call, own[1:]) for call, own in calls])
+    assert found.balanced_with(small, time_max=2000) is small

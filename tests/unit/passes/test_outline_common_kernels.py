@@ -196,6 +196,42 @@ def test_the_goal_limits_the_slowdown_of_sharing(goal: str) -> None:
     assert (served(free) == ["k0", "k0"]) == (goal != "speed")
 
 
+@pytest.mark.parametrize(
+    ("others_time", "is_shared"), [(100_000, False), (10**8, True)]
+)
+def test_slow_sharing_is_permitted_as_long_as_the_program_loses_little(
+    others_time: int, is_shared: bool
+) -> None:
+    """Two calls lose five percent of their time, and a third call never shares."""
+    found = module((3, 5), (2, 7), goal="balanced")
+    alone = module((3, 5), (2, 7), (4, 5), goal="balanced", body=IMMEDIATE).functions
+    other = alone["k2"]
+    assert isinstance(other, tir.PrimFunc)
+    found = found.with_function(other)
+    main = found.functions["run"]
+    assert isinstance(main, tir.PrimFunc)
+    call = tir.PrimFuncCall("k2", ())
+    body = tir.Seq(
+        (
+            main.body,
+            tir.For(
+                tir.Var("i", INT32), tir.IntImm(0, INT32), tir.IntImm(3, INT32), call
+            ),
+        )
+    )
+    found = found.with_function(replace(main, body=body))
+
+    def slower(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
+        if func.name == "k2":
+            return Cost(others_time, None, 500)
+        return Cost(105_000 if arguments else 100_000, None, 500)
+
+    after = outline_common_kernels(found, INTRINSICS, slower)
+    kernels = [after.functions[name] for name in ("k0", "k1")]
+    codes = [func.code for func in kernels if isinstance(func, tir.PrimFunc)]
+    assert (codes == ["k0", "k0"]) == is_shared
+
+
 def test_a_group_is_split_by_its_most_used_number() -> None:
     """The width is in every index; if expensive, kernels of one width share code."""
     found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")

@@ -19,23 +19,34 @@ from firmwright.ops.schedule import LoweringCandidate
 # Kernels with one key share their code, so the cost of a kernel depends on those of
 # other calls. A descent changes one call, or all calls that can use one key, as long as
 # bytes + weight * time becomes less. The results for different weights are the
-# candidates for the image.
+# candidates for the image. They begin with the fastest image and go on from each other,
+# so that calls with equal keys gather as the weight of the time decreases.
 
 _UNIT = 1 << 20
 """One byte in the units of cost; a weight is the cost of a unit of time."""
 _WEIGHTS = [((2 + step % 2) << (step // 2)) // 2 for step in range(8, 60)]
 """16, 24, 32, 48, 64, ...: powers of two from 2 ** 4 to 2 ** 29, and 3/2 of each."""
+_BALANCED_TIMES = (64, 32, 16, 8, 4, 2, 1)
+"""Weights of the goal `balanced`, in multiples of the bytes per time of an image."""
 _ROUNDS_MAX = 8
 """Rounds of a descent over all keys and calls; most reach the end in fewer."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Image:
+class Image:
     """The choice of a candidate for each call, its predicted bytes and its time."""
 
     picks: tuple[int, ...]
     size_bytes: int
     time: int
+
+    def chosen_of(self, candidates_per_call: CandidatesPerCall) -> CandidatesPerCall:
+        """Return each call with its chosen candidate, or without one if it has none."""
+        picks = iter(self.picks)
+        chosen: list[CallCandidates] = []
+        for call, candidates in candidates_per_call:
+            chosen.append((call, (candidates[next(picks)],) if candidates else ()))
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +85,30 @@ class ImageSearch:
         return options
 
     @cached_property
-    def _images(self) -> list[_Image]:
+    def _images(self) -> list[Image]:
         """The results of the descents, the smallest weight of the time first."""
-        return [self._image(self._descend(weight)) for weight in _WEIGHTS]
+        images = self._descents(list(reversed(_WEIGHTS)))
+        images.reverse()
+        return images
+
+    def _descents(self, weights: Sequence[int]) -> list[Image]:
+        """Return the results of descents for weights that decrease."""
+        picks: tuple[int, ...] = ()
+        for own in self._options:
+            times = [option.item.time for option in own]
+            picks = (*picks, times.index(min(times)))
+        images: list[Image] = []
+        for weight in weights:
+            picks = self._descend(picks, weight)
+            images.append(self._image(picks))
+        return images
 
     def smallest_within(self, time_max: int) -> CandidatesPerCall:
         """Return each call with its candidate for the smallest image, if it has any."""
         within = [image for image in reversed(self._images) if image.time <= time_max]
         fastest = self._images[-1]
         smallest = min(within, key=attrgetter("size_bytes"), default=fastest)
-        return self._chosen(smallest)
+        return self.chosen(smallest)
 
     def fastest_within(
         self, bytes_max: int, saved_bytes: int | None = None
@@ -110,19 +135,43 @@ class ImageSearch:
                 if image.size_bytes <= bytes_max and image.time < best.time:
                     best = image
             has_changed = best.time != time
-        return self._chosen(best)
+        return self.chosen(best)
+
+    def image_of(self, chosen: CandidatesPerCall) -> Image:
+        """Return the image of the first candidate of each call in `chosen`.
+
+        The functions of the candidates tell which options they are.
+        """
+        picks: list[int] = []
+        pairs = zip(self.candidates_per_call, chosen, strict=True)
+        for (_, candidates), (_, own) in pairs:
+            if candidates:
+                functions = [id(item.function) for item in candidates]
+                picks.append(functions.index(id(own[0].function)))
+        return self._image(tuple(picks))
+
+    def balanced_with(self, image: Image, time_max: int) -> Image:
+        """Return the image with the lowest product of size and time.
+
+        It is not larger than `image`, and takes at most `time_max`. The descents begin
+        at the fastest image and end where a percent of bytes counts as much as a
+        percent of the time of `image`, which is the result if they find nothing better.
+        """
+        bytes_per_time = image.size_bytes * _UNIT // image.time
+        weights = [times * bytes_per_time for times in _BALANCED_TIMES]
+        within = [image]
+        for other in self._descents(weights):
+            if other.time <= time_max and other.size_bytes <= image.size_bytes:
+                within.append(other)
+        return min(within, key=lambda other: other.size_bytes * other.time)
 
     def _picked(self, picks: Sequence[int]) -> list[_Option]:
         """Return the chosen option of each call."""
         return [own[pick] for own, pick in zip(self._options, picks, strict=True)]
 
-    def _chosen(self, image: _Image) -> CandidatesPerCall:
+    def chosen(self, image: Image) -> CandidatesPerCall:
         """Return each call with the chosen candidate, or without one if it has none."""
-        picked = iter(self._picked(image.picks))
-        chosen: list[CallCandidates] = []
-        for call, candidates in self.candidates_per_call:
-            chosen.append((call, (next(picked).item,) if candidates else ()))
-        return chosen
+        return image.chosen_of(self.candidates_per_call)
 
     def _neighbors(self, picks: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return choices that differ in a call, or in all calls that can use a key."""
@@ -145,8 +194,8 @@ class ImageSearch:
                 codes[option.key.code] = None
         return list(codes)
 
-    def _descend(self, weight: int) -> tuple[int, ...]:
-        """Return a choice of low bytes + `weight` * time, from the fastest on."""
+    def _descend(self, picks: tuple[int, ...], weight: int) -> tuple[int, ...]:
+        """Return a choice of lower bytes + `weight` * time than `picks`."""
 
         # A Lagrangian: minimizing bytes + weight * time for many weights gives the
         # images on the convex front of both, the small ones for small weights.
@@ -163,10 +212,6 @@ class ImageSearch:
             costs = sum(cost(option.item) for option in self._picked(picks))
             return costs + self._code_bytes(picks) * _UNIT
 
-        picks: tuple[int, ...] = ()
-        for own in self._options:
-            times = [option.item.time for option in own]
-            picks = (*picks, times.index(min(times)))
         for _ in range(_ROUNDS_MAX):
             before = picks
             for code in self._codes:
@@ -216,7 +261,7 @@ class ImageSearch:
             largest[code] = max(largest.get(code, 0), option.item.code_bytes)
         return sum(largest.values())
 
-    def _image(self, picks: tuple[int, ...]) -> _Image:
+    def _image(self, picks: tuple[int, ...]) -> Image:
         """Return the predicted image of a choice: constants, code, calls, main."""
         chosen = self._picked(picks)
         by_code: dict[Hashable, list[_Option]] = {}
@@ -247,7 +292,7 @@ class ImageSearch:
             + len(chosen) * thresholds.CALL_CODE_BYTES
             + thresholds.MAIN_CODE_BYTES
         )
-        return _Image(picks, size_bytes, time)
+        return Image(picks, size_bytes, time)
 
 
 def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ...]]:

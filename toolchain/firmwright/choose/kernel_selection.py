@@ -7,7 +7,8 @@ The goals are:
   much slower than the fastest program within the default flash budget, or the fastest
   image within `flash_bytes` (`image_search`). `balanced` with `flash_bytes` is `size`.
 * `balanced`: of candidates nearly as fast as the fastest, the program with the lowest
-  time^2 x flash^2 x workspace (decision 0022); where its memory peaks, calls are
+  time^2 x flash^2 x workspace (decision 0022), or one that takes a little more time
+  because its kernels share code (`image_search`); where its memory peaks, calls are
   streamed by rows if that lowers the product and hardly takes time, or, with vectors,
   takes a little more time and saves half of the memory. If this program or that of
   `speed` does not fit the pools, the fastest program that fits.
@@ -65,13 +66,15 @@ _DECODING_BYTES = 160
 class SelectionOracle:
     """Callbacks of the pipeline for plan estimates, plan checks and deduplication.
 
-    Kernels for which `key` returns the same code can be deduplicated. With
+    Kernels for which `key` returns the same code can be deduplicated, those with equal
+    codes of `shared_key` can share a function that takes their differing numbers. With
     `has_vectors`, a core has vector instructions.
     """
 
     estimate: Callable[[IRModule], PlanEstimate]
     fits: Callable[[IRModule], bool]
     key: KeyOf = lambda kernel: CodeKey(id(kernel))
+    shared_key: KeyOf = lambda kernel: CodeKey(id(kernel))
     has_vectors: bool = False
 
 
@@ -101,9 +104,14 @@ class KernelSelector:
         self._undivided = candidates_per_call
 
     @cached_property
+    def _divided(self) -> CandidatesPerCall:
+        """All candidates; code that several calls can share is divided by them."""
+        return dedupe_code_cost(self._undivided, self.oracle.key)
+
+    @cached_property
     def candidates(self) -> CandidatesPerCall:
         """The candidates within the flash budget; shared code is divided by callers."""
-        divided = dedupe_code_cost(self._undivided, self.oracle.key)
+        divided = self._divided
         if self.flash_bytes is not None:
             saved_bytes = self.saved_bytes
             return fit_flash_budget(divided, self.flash_bytes, saved_bytes=saved_bytes)
@@ -273,13 +281,31 @@ class KernelSelector:
             percent=thresholds.SMALL_PERCENT_MAX,
             cost_of=cost_of,
         )
-        return min(search.candidates(), key=_balance)
+        best = min(search.candidates(), key=_balance)
+        return self._with_shared_code(best) if self.goal is Minimize.BALANCED else best
+
+    def _with_shared_code(self, best: ProgramCandidate) -> ProgramCandidate:
+        """Return `best`, or a program whose kernels share more code.
+
+        It needs no more memory. The candidates of `best` are priced one by one; only
+        whole images tell which kernels share their code.
+        """
+        images = ImageSearch(self._undivided, self.oracle.shared_key)
+        own = images.image_of(best.calls)
+        time_max = thresholds.SHARED_TIME_PERMILLE * own.time // 1000
+        image = images.balanced_with(own, time_max)
+        if image is own:
+            return best
+        chosen = image.chosen_of(self._divided)
+        search = ProgramSearch(self.module, chosen, _no_rows, self.oracle.estimate)
+        program = search.whole_calls()
+        return best if program.workspace_bytes > best.workspace_bytes else program
 
     def _fast_or_small(self) -> CandidatesPerCall:
         """Return candidates for the goals `speed` and `size`, the best one first."""
         if self.goal is Minimize.SPEED:
             return _sort_candidates(self.candidates, _BY_TIME)
-        images = ImageSearch(self._undivided, self.oracle.key)
+        images = ImageSearch(self._undivided, self.oracle.shared_key)
         if self.flash_bytes is not None:
             return images.fastest_within(self.flash_bytes, self.saved_bytes)
         time = fastest_time(apply_default_flash_budget(self.module, self.candidates))

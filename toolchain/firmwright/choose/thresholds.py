@@ -27,6 +27,8 @@ SMALL_PERCENT_MAX = 108
 """The same for a candidate with small constants, such as weights in four bits: ..."""
 SMALL_FLASH_PERCENT = 60
 """... at most this many percent of the bytes of the fastest candidate."""
+SHARED_TIME_PERMILLE = 1010
+"""Maximum time, in thousandths, of a program whose kernels share more code."""
 WORTH_TIMES = 4
 """A saving of flash that is worth this multiple of the lost time permits more: ..."""
 CANDIDATE_PERCENT_MAX = 300

@@ -45,12 +45,15 @@ from firmwright.usmp.planning_input import PlanningInput
 class SelectionMemo:
     """Kernels that compilations of one model can share, with their analyses.
 
-    Codes are those for a goal; their kernels are kept for unique identities.
+    The kernels of codes are kept for unique identities.
     """
 
     kernels: KernelMemo = field(default_factory=KernelMemo)
     inplace: InplaceCache = field(default_factory=InplaceCache)
     codes: dict[Hashable, tuple[tir.PrimFunc, CodeKey]] = field(default_factory=dict)
+    shared_codes: dict[Hashable, tuple[tir.PrimFunc, CodeKey]] = field(
+        default_factory=dict
+    )
 
 
 def kernel_cost_estimator(
@@ -132,17 +135,21 @@ def make_selection_oracle(
         return False
 
     def key(kernel: tir.PrimFunc) -> CodeKey:
-        identity = template_identity(kernel), options.objective.minimize
+        if options.objective.minimize is Minimize.SIZE:
+            return shared_key(kernel)
+        identity = template_identity(kernel)
         if identity not in memo.codes:
-            memo.codes[identity] = kernel, find_key(kernel)
+            code = make_template(kernel, INTRINSICS).merging_key
+            memo.codes[identity] = kernel, CodeKey(code)
         return memo.codes[identity][1]
 
-    def find_key(kernel: tir.PrimFunc) -> CodeKey:
-        if options.objective.minimize is Minimize.SIZE:
-            kernel = simplify(kernel)
-            template = make_template(flatten_buffers(kernel) or kernel, INTRINSICS)
+    def shared_key(kernel: tir.PrimFunc) -> CodeKey:
+        identity = template_identity(kernel)
+        if identity not in memo.shared_codes:
+            simple = simplify(kernel)
+            template = make_template(flatten_buffers(simple) or simple, INTRINSICS)
             numbers = tuple((n.value, n.runs) for n in template.numbers)
-            return CodeKey(template.key, numbers)
-        return CodeKey(make_template(kernel, INTRINSICS).merging_key)
+            memo.shared_codes[identity] = kernel, CodeKey(template.key, numbers)
+        return memo.shared_codes[identity][1]
 
-    return SelectionOracle(estimate, fits, key)
+    return SelectionOracle(estimate, fits, key, shared_key)

@@ -4,10 +4,11 @@ Runs on a planned module. The kernels of a group get the attribute `code`, the n
 the shared function, and their differences become parameters. They remain separate in
 the module but are printed as the same C text (decision 0073).
 
-The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX; nothing is shared with
-`speed`.
+The predicted slowdown of a call is at most CALL_PERCENT_MAX, and that of the program is
+limited, too, except with `size`; nothing is shared with `speed`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.cost_model import Cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.traversal import callees, local_names
+from firmwright.ir.tir.traversal import callees, child_statements, local_names
 from firmwright.ir.tir.verify import diagnose_prim_func
 from firmwright.passes.tir.dedupe_functions import can_be_merged
 from firmwright.passes.tir.externalize_constants import (
@@ -40,12 +41,16 @@ from firmwright.passes.tir.shape_abstraction import (
     template_identity,
 )
 
-SLOWDOWN_PERCENT_MAX: Mapping[Minimize, int] = {
+CALL_PERCENT_MAX = 10
+"""Maximum slowdown of a call in percent."""
+QUICK_PERCENT_MAX: Mapping[Minimize, int] = {
     Minimize.BALANCED: 2,
     Minimize.RAM: 2,
     Minimize.SIZE: 10,
 }
-"""Maximum slowdown of a call in percent, by goal; other goals share nothing."""
+"""Slowdown of a call in percent that is always permitted; other goals share nothing."""
+PROGRAM_PERMILLE_MAX = 5
+"""Maximum slowdown of a program by all calls that lose more, in thousandths."""
 _NUMBERS_MAX = 24
 """Limit of the differing numbers of a group, each of which is a parameter."""
 _ARGUMENT_BYTES = 6
@@ -126,6 +131,14 @@ class _OutlinedGroup:
         # A split by this number makes it a constant again where it costs the most.
         return max(self.places, key=uses)
 
+    def lost_time(self, calls: Mapping[str, int]) -> float:
+        """Return the time that a run loses; `calls` counts those of each kernel."""
+        lost = 0.0
+        for member, percent in zip(self.members, self.losses, strict=True):
+            own = member.cost.time * max(percent, 0.0) / 100
+            lost += calls[member.func.name] * own
+        return lost
+
     @property
     def saved_bytes(self) -> int:
         """Code bytes saved, minus those added at the call sites."""
@@ -182,19 +195,69 @@ def outline_common_kernels(
     """Return `module` with shared kernel code, or itself if nothing can be shared."""
     goal = module.settings.objective.minimize
     entry = module.find_entry()
-    if goal not in SLOWDOWN_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
+    if goal not in QUICK_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)
     calls: dict[str, tuple[str, ExtraArguments]] = {}
-
+    groups: list[_OutlinedGroup] = []
     for kernels in _similar_kernels(module, entry, intrinsics):
         members = list(_members(module, kernels, intrinsics, price))
-        for sharing in _profitable_groups(members, price, SLOWDOWN_PERCENT_MAX[goal]):
-            for index, member in enumerate(sharing.members):
-                name = member.func.name
-                functions[name] = sharing.function(member)
-                calls[name] = (name, sharing.arguments(index))
+        groups += _profitable_groups(members, price, CALL_PERCENT_MAX)
+    for sharing in _within_time(groups, module, entry, price):
+        for index, member in enumerate(sharing.members):
+            name = member.func.name
+            functions[name] = sharing.function(member)
+            calls[name] = (name, sharing.arguments(index))
     return redirect_calls(module, functions, calls)
+
+
+def _within_time(
+    groups: Sequence[_OutlinedGroup],
+    module: IRModule,
+    entry: tir.PrimFunc,
+    price: EstimateCost,
+) -> list[_OutlinedGroup]:
+    """Return the groups that the goal permits: first those that save most for the time.
+
+    A group that loses too much is split until its parts are quick.
+    """
+    quick_percent = QUICK_PERCENT_MAX[module.settings.objective.minimize]
+    calls = _call_counts(entry.body)
+    time = 0
+    for name, count in calls.items():
+        time += count * price(module.kernel(name), {}).time
+    spare_time = time * PROGRAM_PERMILLE_MAX / 1000
+    lost_times = {id(group): group.lost_time(calls) for group in groups}
+
+    def rank(group: _OutlinedGroup) -> float:
+        return -group.saved_bytes / max(lost_times[id(group)], 1.0)
+
+    kept: list[_OutlinedGroup] = []
+    for group in sorted(groups, key=rank):
+        lost_time = lost_times[id(group)]
+        if not group.places or max(group.losses) <= quick_percent:
+            kept.append(group)
+        elif lost_time <= spare_time:
+            spare_time -= lost_time
+            kept.append(group)
+        else:
+            kept += _split_until_profitable(group, quick_percent)
+    return kept
+
+
+def _call_counts(main: tir.Stmt) -> Counter[str]:
+    """Count the calls of each kernel in a run, of both branches where there are two."""
+    counts: Counter[str] = Counter()
+    parts = [(main, 1)]
+    while parts:
+        stmt, times = parts.pop()
+        match stmt:
+            case tir.PrimFuncCall(callee=callee):
+                counts[callee] += times
+            case tir.For(extent=tir.IntImm(value=extent)):
+                times *= extent
+        parts += [(child, times) for child in child_statements(stmt)]
+    return counts
 
 
 def _similar_kernels(
