@@ -38,6 +38,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
+from firmwright.oracle.compare import compare_length, cut_to_reference, without_counts
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, numpy_helper
@@ -226,7 +227,28 @@ def reference_mismatch(item: SupportedTest) -> str:
     entry = item.module.entry
     assert isinstance(entry, Function)
     values = evaluate_graph(item.module, item.sample, op_table(), INTRINSICS)
-    return describe_mismatch(item.test, [values[value.name] for value in entry.results])
+    return describe_mismatch(item.test, used_parts(item.test, entry, values))
+
+
+def used_parts(
+    test: NodeTest, entry: Function, values: Mapping[str, Array], prefix: str = ""
+) -> list[Array]:
+    """Return the results, without elements that are not in use according to a count.
+
+    The result is empty if the count differs from the length in the test.
+    """
+    names = [value.name for value in entry.results]
+    counted = [name for name in names if f"{name}_count" in names]
+    wanted = zip(without_counts(names), map(np.asarray, test.outputs), strict=True)
+    parts: list[Array] = []
+    for name, want in wanted:
+        array = values[f"{prefix}{name}"]
+        if name in counted:
+            count = values[f"{prefix}{name}_count"]
+            is_same = not compare_length(0, name, want, array, count).mismatches
+            array = cut_to_reference(array, want) if is_same else array[:0]
+        parts.append(array)
+    return parts
 
 
 # ---- many in one image ---------------------------------------------------------------
@@ -321,7 +343,7 @@ def compiled_mismatches(
     for number, item in enumerate(items):
         entry = item.module.entry
         assert isinstance(entry, Function)
-        own = [results[f"{number}.{value.name}"] for value in entry.results]
+        own = used_parts(item.test, entry, results, f"{number}.")
         errors[item.test.name] = describe_mismatch(item.test, own)
     return errors
 

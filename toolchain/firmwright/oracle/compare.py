@@ -66,6 +66,10 @@ def compare_outputs(
     for sample, tensors in enumerate(expected):
         for name, reference in tensors.items():
             result = _namesake(actual[sample], name)
+            count = actual[sample].get(f"{name}_count")
+            if count is not None and f"{name}_count" not in tensors:
+                parts.append(compare_length(sample, name, reference, result, count))
+                result = cut_to_reference(result, reference)
             parts.append(compare_tensor(sample, name, reference, result, tolerance))
     return merge_comparisons(parts)
 
@@ -103,6 +107,33 @@ def compare_tensor(
         wanted = expected[index].item()
         first = Difference(sample, name, index, wanted, actual[index].item())
     return Comparison(int(expected.size), mismatches, largest, first)
+
+
+def compare_length(
+    sample: int, name: str, expected: Array, actual: Array, count: Array
+) -> Comparison:
+    """Compare the number of elements in use with the length of the reference."""
+    pairs = zip(expected.shape, actual.shape, strict=False)
+    lengths = [own for own, most in pairs if own != most]
+    number = int(count)
+    if lengths == [number] or (not lengths and number in actual.shape):
+        return Comparison(1, 0, 0, None)
+    wanted = lengths[0] if lengths else max(actual.shape, default=0)
+    difference = Difference(sample, f"{name}_count", (), wanted, number)
+    return Comparison(1, 1, abs(wanted - number), difference)
+
+
+def without_counts(names: Sequence[str]) -> list[str]:
+    """Return the names of outputs without the NAME_count of other outputs."""
+    counts = {f"{name}_count" for name in names}
+    return [name for name in names if name not in counts]
+
+
+def cut_to_reference(actual: Array, expected: Array) -> Array:
+    """Return the first elements along the axis on which the reference is shorter."""
+    if actual.ndim != expected.ndim:
+        return actual
+    return actual[tuple(slice(size) for size in expected.shape)]
 
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:

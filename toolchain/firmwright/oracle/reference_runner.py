@@ -132,12 +132,12 @@ def _reference_result(
     for sample in range(samples):
         by_name: dict[str, Array] = {}
         for position, output in enumerate(as_texts(answer["outputs"])):
-            by_name[output] = arrays[f"o{position}"][sample]
+            by_name[output] = _array_of_sample(arrays, f"o{position}", sample)
         outputs.append(by_name)
         if layer_names:
             by_index: dict[int, Array] = {}
             for number in layer_names:
-                by_index[number] = arrays[f"t{number}"][sample]
+                by_index[number] = _array_of_sample(arrays, f"t{number}", sample)
             layer_results.append(by_index)
     changed, rounded = map(as_integer, as_list(answer["rounding"]))
     return ReferenceResult(
@@ -148,6 +148,11 @@ def _reference_result(
         layer_names,
         (changed, rounded),
     )
+
+
+def _array_of_sample(arrays: Mapping[str, Array], key: str, sample: int) -> Array:
+    """Return the result of one sample, stored alone if the lengths differ."""
+    return arrays[key][sample] if key in arrays else arrays[f"{key}.{sample}"]
 
 
 def write_request(

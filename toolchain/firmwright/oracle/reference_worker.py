@@ -371,8 +371,15 @@ def run_request(folder: Path) -> dict[str, Json]:
         results = runtime.run([np.array(value[index], order="C") for value in inputs])
         for arrays_of_key, array in zip(recorded, results, strict=True):
             arrays_of_key.append(np.array(array))
-    stacked = dict(zip(keys, map(np.stack, recorded), strict=True))
-    write_npz(folder / "outputs.npz", stacked)
+    stored: dict[str, Array] = {}
+    for key, arrays_of_key in zip(keys, recorded, strict=True):
+        if len({array.shape for array in arrays_of_key}) == 1:
+            stored[key] = np.stack(arrays_of_key)
+            continue
+        # The length depends on the data.
+        for index, array in enumerate(arrays_of_key):
+            stored[f"{key}.{index}"] = array
+    write_npz(folder / "outputs.npz", stored)
     rounding = (0, 0)
     if isinstance(runtime, PyTorchProgram):
         rounding = runtime.rounding.counts

@@ -23,3 +23,15 @@ class DetectionsAttrs(OpAttrs):
 class DetectionsByClassAttrs(DetectionsAttrs):
     detections_per_class: int
     """Detections of each class that are considered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuppressionAttrs(OpAttrs):
+    boxes_per_class: int
+    """Boxes selected of each class and sample, at most the number of boxes."""
+    iou_threshold: float
+    """Greatest overlap (intersection over union) with a better box."""
+    score_threshold: float
+    """Scores of selected boxes are above it; -inf selects all."""
+    center_point_box: bool
+    """Whether boxes are given by center and size, not by corners."""

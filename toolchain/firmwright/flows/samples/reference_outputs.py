@@ -29,6 +29,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
+from firmwright.oracle.compare import without_counts
 from firmwright.oracle.reference_runner import (
     RUNTIME_TITLES,
     RuntimeName,
@@ -182,12 +183,17 @@ def _as_stored(values: Array, runtime: RuntimeName) -> Array:
 
 
 def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
-    """Replace the output names of the model file by the module's names, in order."""
+    """Replace the output names of the model file by the module's names, in order.
+
+    The file has no outputs for the numbers of elements in use.
+    """
     entry = module.entry
     if isinstance(entry, Function):
         names = [value.name for value in entry.results]
     else:
         names = [tensor.name for tensor in module.io.outputs]
+    if len(values) < len(names):
+        names = without_counts(names)
     if len(values) != len(names):
         what = f"the reference has {len(values)} named outputs, the model {len(names)}."
         raise ToolFailedError(what)

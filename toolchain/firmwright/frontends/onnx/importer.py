@@ -10,13 +10,13 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from firmwright.base.dtypes import find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx import function_inlining, qdq, qdq_fusion
+from firmwright.frontends.onnx import data_lengths, function_inlining, qdq, qdq_fusion
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import InliningBudget
 from firmwright.frontends.onnx.fusion import Fusion, check_gemm_bias
@@ -152,6 +152,8 @@ class _OnnxImporter:
                 self.index = index
                 self._import_or_refuse(node, self.model.opset)
         results = [self._import_output(item) for item in self.model.outputs]
+        outputs = {x.name: self.values.tensors.get(x.name) for x in self.model.outputs}
+        results += data_lengths.count_outputs(self.emitter, outputs)
         following: dict[str, Value | None] = {}
         for name, source in self.model.updates.items():
             following[name] = self._next_state(source, following.values())
@@ -304,6 +306,10 @@ class _OnnxImporter:
         attrs = {item.name: attribute_value(item) for item in node.attribute}
         body = self._import_subgraph
         context = NodeContext(node, attrs, (), opset, self.emitter, body)
+        if any(data_lengths.length_of(self.emitter, item) for item in inputs):
+            operands = tuple(self.values.materialize_all(inputs))
+            run = partial(self._import_with, importer)
+            return data_lengths.import_counted(replace(context, inputs=operands), run)
         fused = self._fuse_integer_operator(context, importer, inputs)
         if fused is not None:
             return fused
@@ -434,4 +440,6 @@ class _OnnxImporter:
             values.tensors, values.readers, values.fused_outputs, values.outputs = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
+        if self.emitter.lengths:
+            raise NotSupportedError("a body beside lengths that depend on the data")
         return [values.materialize(item) for item in results if item is not None]

@@ -83,6 +83,14 @@ def _truncation(dtype: DType) -> str:
     return whole if dtype.name == f"int{bits}" else f"{dtype.name}({whole})"
 
 
+@dataclass(frozen=True, slots=True)
+class DataLength:
+    """Axis of a tensor of greatest length, and the number of its elements in use."""
+
+    axis: int
+    count: OnnxValue
+
+
 def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
     return tuple(count if k == axis else 1 for k in range(rank))
 
@@ -97,6 +105,8 @@ class CallEmitter:
     names: set[str] = field(default_factory=set)
     span: Span = Span("")
     stem: str = ""
+    lengths: dict[str, DataLength] = field(default_factory=dict)
+    """The values whose length depends on the data, by name."""
     _known: dict[int, tuple[ConstantValue, Value]] = field(default_factory=dict)
 
     def const(self, array: Array, part: str = "constant") -> ConstantValue:
@@ -166,6 +176,12 @@ class CallEmitter:
         outputs = tuple(results)
         self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
+
+    def counted(self, x: OnnxValue, axis: int, count: OnnxValue) -> OnnxValue:
+        """Return x with only `count` elements along `axis` in use."""
+        value = self.value(x)
+        self.lengths[value.name] = DataLength(axis, count)
+        return value
 
     def maker(self, x: OnnxValue) -> Call | None:
         """Return the last call with this very object as a result, or None."""
@@ -255,9 +271,11 @@ class CallEmitter:
             return replace(x, array=x.array.reshape(tuple(shape)))
         return self.call("reshape", x, result=replace(x.type, shape=_ints(shape)))
 
-    def copy(self, x: OnnxValue) -> Value:
+    def copy(self, x: OnnxValue, name: str = "") -> Value:
+        """Emit a copy of x, called `name` if that is free."""
         source = self.value(x)
-        result = Value(unique_name(f"{self.stem}/copy", self.names), source.type)
+        free = unique_name(name or f"{self.stem}/copy", self.names)
+        result = Value(free, source.type)
         self.calls.append(Call("reshape", (source,), (result,), NO_ATTRS, self.span))
         return result
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT64
+from firmwright.base.dtypes import BOOL, INT32, INT64
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import (
@@ -78,13 +78,43 @@ def _scatter_slices(c: NodeContext) -> OnnxValue:
     return c.emit.call("dynamic_scatter", *inputs, attrs=attrs)
 
 
+def _true_indices(c: NodeContext, mask: OnnxValue) -> tuple[OnnxValue, OnnxValue]:
+    """Emit the indices of the true elements of [n], and their number."""
+    kinds = TensorType((), INT32), TensorType((), INT32)
+    indices, count = c.emit.multi_call("true_indices", mask, declared=kinds)
+    return indices, count
+
+
+def _non_zero(c: NodeContext) -> OnnxValue:
+    """Emit the coordinates of the elements other than 0, a row for each axis."""
+    emit, shape, x = c.emit, c.shape(0), c.input(0)
+    size = math.prod(shape)
+    flat = emit.reshape(x, (size,))
+    if x.type.dtype != BOOL:
+        flat = emit.expression(f"a != {x.type.dtype.name}(0)", flat)
+    indices, count = _true_indices(c, flat)
+    places, stride, rows = emit.cast(indices, INT64), size, []
+    for length in shape or (1,):
+        stride //= length
+        formula = f"a / int64({stride}) % int64({length})"
+        rows.append(emit.reshape(emit.expression(formula, places), (1, size)))
+    return emit.counted(emit.concat(rows, 0), 1, count)
+
+
 def _compress(c: NodeContext) -> OnnxValue:
-    keep = c.array(1, "conditions").reshape(-1)
     x, axis = c.input(0), 0
     if c.attr("axis") is None:
         x = c.emit.reshape(x, (math.prod(c.shape(0)),))
     else:
         axis = c.axis()
+    condition = c.input(1)
+    if not isinstance(condition, ConstantValue):
+        # Elements without a condition are not taken.
+        length = min(math.prod(c.shape(1)), x.shape[axis])
+        mask = c.emit.reshape(condition, (math.prod(c.shape(1)),))
+        indices, count = _true_indices(c, c.emit.slice(mask, [0], [length]))
+        return c.emit.counted(c.emit.gather_along(x, axis, indices), axis, count)
+    keep = condition.array.reshape(-1)
     if not keep.any():
         raise NotSupportedError("a tensor without elements")
     return c.emit.gather(x, axis, np.nonzero(keep)[0])
@@ -187,6 +217,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_slices,
+    "NonZero": _non_zero,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_slices,

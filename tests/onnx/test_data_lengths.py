@@ -1,0 +1,175 @@
+"""Results whose length depends on the data equal ONNX Runtime's, with their number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="ONNX needs the package onnx")
+pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
+
+from firmwright.base.errors import UnsupportedError
+from firmwright.oracle.compare import compare_outputs
+from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from onnx import TensorProto
+from tests.onnx.backend import run_merged
+from tests.onnx.onnx_models import Array, Net
+from tests.onnx.test_nets import entry_of, imported, results
+
+Case = tuple[bytes, dict[str, Array]]
+
+
+def _suppression(net: Net, each: int, seed: int) -> tuple[str, dict[str, Array]]:
+    """Return selected rows of random boxes on a grid, with equal scores."""
+    rng = net.rng
+    samples, classes, count = rng.integers(1, [3, 4, 14]).tolist()
+    boxes, scores = (samples, count, 4), (samples, classes, count)
+    net.input("boxes", boxes)
+    net.input("scores", scores)
+    limits = [net.scalar(value) for value in (0.3 * (seed % 3), 0.25)]
+    number = net.weight(np.array([each], np.int64))
+    operands = ["boxes", "scores", number, *limits[: seed % 4 and 2]]
+    rows = net.node("NonMaxSuppression", *operands, center_point_box=seed % 2)
+    arrays = {
+        "boxes": (rng.integers(0, 9, boxes) / 4).astype(np.float32),
+        "scores": (rng.integers(0, 9, scores) / 8).astype(np.float32),
+    }
+    return rows, arrays
+
+
+def selected_boxes(seed: int) -> Case:
+    net = Net(seed)
+    rows, arrays = _suppression(net, 1 + seed % 5, seed)
+    return net.model(rows), arrays
+
+
+def postprocessed_boxes(seed: int) -> Case:
+    """Read coordinates and scores of the selected boxes, as exported detectors do."""
+    net = Net(seed)
+    rows, arrays = _suppression(net, 4, seed)
+    scores = net.node("GatherND", "scores", rows)
+    column = net.node("Reshape", scores, net.weight(np.array([-1, 1])))
+    places = net.node("Gather", rows, net.weight(np.array([0, 2])), axis=1)
+    boxes = net.node("GatherND", "boxes", places)
+    kinds = net.node("Gather", rows, net.weight(np.array(1)), axis=1)
+    axes = net.weight(np.array([1]))
+    wide = net.node("Cast", net.node("Unsqueeze", kinds, axes), to=TensorProto.FLOAT)
+    whole = net.node("Concat", net.node("Mul", boxes, net.scalar(8.0)), wide, axis=1)
+    turned = net.node("Transpose", net.node("Squeeze", column, axes))
+    return net.model(whole, turned), arrays
+
+
+def coordinates_of_nonzeros(seed: int) -> Case:
+    net = Net(seed)
+    shape = tuple(net.rng.integers(1, 5, 1 + seed % 3).tolist())
+    dtypes = TensorProto.FLOAT, TensorProto.INT32, TensorProto.BOOL
+    x = net.input("x", shape, dtypes[seed // 3 % 3])
+    kind = (np.float32, np.int32, bool)[seed // 3 % 3]
+    return net.model(net.node("NonZero", x)), {
+        "x": net.rng.integers(0, 2, shape).astype(kind)
+    }
+
+
+def compressed_rows(seed: int) -> Case:
+    net = Net(seed)
+    x = net.input("x", (3, 4))
+    count = (2, 3, 12)[seed % 3]
+    attrs: dict[str, Any] = {} if count == 12 else {"axis": seed % 2}
+    mask = net.input("mask", (count,), TensorProto.BOOL)
+    arrays = {
+        "x": net.rng.normal(size=(3, 4)).astype(np.float32),
+        "mask": net.rng.integers(0, 2, count).astype(bool),
+    }
+    return net.model(net.node("Compress", x, mask, **attrs)), arrays
+
+
+MAKERS = (
+    selected_boxes,
+    postprocessed_boxes,
+    coordinates_of_nonzeros,
+    compressed_rows,
+)
+
+
+def _expected(case: Case) -> list[Array]:
+    model, inputs = case
+    session = OnnxRuntimeSession(model, layers=False)
+    return [np.asarray(array) for array in session.run(list(inputs.values()))]
+
+
+def _mismatches(case: Case, got: dict[str, Array]) -> int:
+    names = [name for name in got if f"{name}_count" in got]
+    expected = dict(zip(names, _expected(case), strict=True))
+    assert len(got) == 2 * len(names)
+    return compare_outputs([expected], [got]).mismatches
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_elements_in_use_equal_onnx_runtime(make: Any) -> None:
+    for seed in range(16):
+        case = make(seed)
+        assert not _mismatches(case, results(imported(case[0]), case[1])), seed
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param("host", marks=pytest.mark.host_c),
+        pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    ],
+)
+def test_firmware_equals_onnx_runtime(board: str) -> None:
+    cases = [make(seed) for make in MAKERS for seed in (1, 2, 3)]
+    modules = [imported(model) for model, _ in cases]
+    (values,) = run_merged(modules, [[inputs for _, inputs in cases]], board)
+    for number, (module, case) in enumerate(zip(modules, cases, strict=True)):
+        names = [value.name for value in entry_of(module).results]
+        own = {name: values[f"{number}.{name}"] for name in names}
+        assert not _mismatches(case, own), number
+
+
+def test_a_wrong_number_is_a_mismatch() -> None:
+    case = selected_boxes(5)
+    got = results(imported(case[0]), case[1])
+    (name,) = (name for name in got if name.endswith("_count"))
+    got[name] = np.array(got[name] - 1, np.int32)
+    assert _mismatches(case, got) == 1
+
+
+def test_unused_rows_are_zeros() -> None:
+    model, inputs = selected_boxes(5)
+    rows, count = results(imported(model), inputs).values()
+    assert int(count) < len(rows)
+    assert not rows[int(count) :].any()
+
+
+def _refused(net: Net, *outputs: str) -> str:
+    with pytest.raises(UnsupportedError) as caught:
+        imported(net.model(*outputs))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [("Shape", {}), ("ReduceMax", {}), ("Softmax", {}), ("Concat", {"axis": 0})],
+)
+def test_operators_that_need_the_true_length_are_refused(
+    op: str, attrs: dict[str, Any]
+) -> None:
+    net = Net()
+    rows, _ = _suppression(net, 2, 1)
+    x = net.node("Cast", rows, to=TensorProto.FLOAT)
+    assert "length depends on the data" in _refused(net, net.node(op, x, **attrs))
+
+
+def test_a_slice_and_a_sum_with_a_fixed_length_are_refused() -> None:
+    net = Net()
+    x = net.input("x", (6,))
+    mask = net.input("mask", (6,), TensorProto.BOOL)
+    part = net.node("Compress", x, mask, axis=0)
+    bounds = [net.weight(np.array([value])) for value in (0, 2)]
+    text = _refused(net, net.node("Slice", part, *bounds), net.node("Add", part, x))
+    assert "on the data, cut" in text
+    assert "on the data, with one of a fixed length" in text
