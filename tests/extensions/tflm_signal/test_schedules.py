@@ -15,12 +15,14 @@ from firmwright.extensions.tflm_signal import (
     fft_schedules,
     fft_vectors,
     scale_schedules,
+    window_schedules,
 )
 from firmwright.extensions.tflm_signal.attributes import (
     FftAttrs,
     FilterBankAttrs,
     FilterBankLogAttrs,
     SpectralSubtractionAttrs,
+    WindowFunctionAttrs,
 )
 from firmwright.extensions.tflm_signal.bank_schedules import find_run
 from firmwright.ir.core import Constant
@@ -221,3 +223,23 @@ def test_logarithms_of_words_match_the_reference(count: int) -> None:
             judge(call, schedule, [drawn_values])
         greatest = UINT32.max - np.arange(count, dtype=np.uint32)
         judge(call, schedule, [greatest])
+
+
+def window(weights: Array, shift: int) -> OpCall:
+    constant = Constant.from_array("weights", weights, INT16)
+    kind = TensorType((2, len(weights)), INT16)
+    inputs = (kind, TensorType(weights.shape, INT16))
+    attrs = WindowFunctionAttrs(shift=shift)
+    return OpCall("window", inputs, (kind,), attrs, (None, constant))
+
+
+def test_windows_of_small_weights_match_the_reference() -> None:
+    (schedule,) = window_schedules.SCHEDULES
+    rng = np.random.default_rng(1)
+    for count in (5, 8, 30):
+        weights = rng.choice([4096, 4095, 0, -4095, 17], count).astype(np.int16)
+        call = window(weights, 12)
+        for kind in ("loud", "extreme"):
+            judge(call, schedule, [drawn(rng, (2, count), kind), weights])
+    for outside in (4097, -4096):
+        assert not schedule.configs(window(np.full(8, outside, np.int16), 12))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT32, DType
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, Builder
 from firmwright.ir.tir.traversal import statements
-from firmwright.kernels.mve_loops import HELIUM
+from firmwright.kernels.mve_loops import HELIUM, reciprocal
 from firmwright.kernels.rvv_loops import RISCV
 from firmwright.kernels.vector_loops import (
     ScalarText,
@@ -105,3 +106,19 @@ def test_dependent_iterations_have_no_vectors() -> None:
     func = b.build()
     assert has_vectors(only_loop(func), HELIUM)
     assert only_loop(mark_vector_loops(func, HELIUM)).kind == "serial"
+
+
+def test_quotients_are_products() -> None:
+    rng = np.random.default_rng(1)
+    divisors = [2, 3, 5, 7, 641, 1 << 16, INT32.max, *rng.integers(2, 1 << 31, 50)]
+    for divisor in map(int, divisors):
+        multiples = divisor * np.arange(-3, 4)
+        near = np.concatenate([multiples - 1, multiples, multiples + 1])
+        ends = np.array([INT32.min, INT32.min + 1, INT32.max])
+        drawn = rng.integers(INT32.min, INT32.max, 200)
+        n = np.clip(np.concatenate([near, ends, drawn]), INT32.min, INT32.max)
+        factor, amount = reciprocal(divisor)
+        assert factor < 1 << 32
+        high = (n.astype(object) * factor >> 32).astype(np.int64)
+        expected = np.sign(n) * (np.abs(n) // divisor)
+        np.testing.assert_array_equal((high >> amount) + (n < 0), expected)

@@ -76,6 +76,8 @@ class HeliumWriter(VectorWriter):
         self.lines.append(f"{name}({address}, {lanes.text}, {self.inside});")
 
     def binary(self, op: str, a: Lanes, b: Lanes) -> Lanes:
+        if op == "div" and a.dtype == INT32 and b.value is not None and b.value > 1:
+            return self._quotient(a, b.value)
         if op not in _BINARY:
             raise NotVectorizableError
         name, kind = _BINARY[op], _kind(a.dtype)
@@ -83,6 +85,21 @@ class HeliumWriter(VectorWriter):
             return self._lanes(a.dtype, f"{name}_n_{kind}({a.text}, {b.text})")
         other = self.spread(b) if b.is_number else b
         return self._lanes(a.dtype, f"{name}_{kind}({a.text}, {other.text})")
+
+    def _quotient(self, a: Lanes, divisor: int) -> Lanes:
+        """Return a / divisor, rounded toward zero, by a product."""
+        factor, amount = reciprocal(divisor)
+        is_large = factor > INT32.max
+        number = factor - (1 << 32) if is_large else factor
+        given = Lanes(str(number), INT32, is_number=True, value=number)
+        product = self.binary("mulh", a, given)
+        if is_large:
+            product = self.binary("add", product, a)
+        if amount:
+            text = f"vshrq_n_s32({product.text}, {amount})"
+            product = self._lanes(INT32, text)
+        signs = self._lanes(INT32, f"vshrq_n_s32({a.text}, 31)")
+        return self.binary("sub", product, signs)
 
     def shift(self, op: str, a: Lanes, b: Lanes) -> Lanes:
         kind, is_left = _kind(a.dtype), op == "shl"
@@ -138,6 +155,19 @@ class HeliumWriter(VectorWriter):
         zeros = self.reinterpret(self._lanes(UINT32, f"vclzq_u32({a.text})"), INT32)
         width = self.spread(Lanes("32", INT32, is_number=True, value=32))
         return self.binary("sub", width, zeros)
+
+
+def reciprocal(divisor: int) -> tuple[int, int]:
+    """Return a factor below 2^32 and a shift that divide int32 by a number above 1.
+
+    The quotient of n is the high word of n times the factor, shifted right, plus 1 if n
+    is negative (Granlund and Montgomery, Division by Invariant Integers, 1994).
+    """
+    for amount in range(32):
+        factor = (1 << (32 + amount)) // divisor + 1
+        if factor * divisor - (1 << (32 + amount)) <= 2 << amount:
+            return factor, amount
+    raise AssertionError("a factor of 32 bits is always precise enough")
 
 
 def _widened(dtype: DType) -> DType:

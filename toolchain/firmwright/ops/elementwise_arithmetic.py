@@ -206,6 +206,15 @@ def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return requantize.clamp(scaled + params.zero_point, *bounds, call.output.dtype)
 
 
+def _lower_division(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Divide integers; compilers turn a division by a known number into a product."""
+    divisor = call.constant(1)
+    if divisor is None or call.input(1).elements != 1:
+        return a / b
+    number = int(divisor.array().reshape(-1)[0])
+    return a / number if number else a / b
+
+
 # ---- integer operators ---------------------------------------------------------------
 
 
@@ -339,7 +348,7 @@ OPDEFS: tuple[OpDef, ...] = (
             compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),
         ),
         int32=compute_elements(
-            _integer_quotient, lambda call, a, b: a / b, _check_no_activation
+            _integer_quotient, _lower_division, _check_no_activation
         ),
         float32=_activated_float32(operator.truediv),
     ),

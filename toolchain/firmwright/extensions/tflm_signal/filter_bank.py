@@ -346,8 +346,9 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
         segment = b.let("segment", minimum(part >> 9, 127).cast(INDEX))
         below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])
         between = (above - below) * (part & 511).cast(INT32) >> 16
-        log2 = (whole << 16) + part + (below + between).cast(UINT32)
-        return ((log2.cast(UINT64) * LN2 + 32768) >> 16).cast(UINT32)
+        rest = part + (below + between).cast(UINT32)
+        # The product of the rest, which is below 1.1 * 2^16, has 32 bits.
+        return whole * LN2 + (rest * LN2 + 32768 >> 16)
 
     with b.for_("i", count) as i:
         lower_log(b, source, y, i, natural)
