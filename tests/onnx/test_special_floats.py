@@ -259,3 +259,23 @@ def test_subnormal_numbers_are_kept_unless_vectors_take_them_as_zeros(
     (own,) = run_on(board, model, feeds, tmp_path)
     expected = np.zeros_like(values) if board in FLUSHING else values + values
     np.testing.assert_array_equal(own, expected)
+
+
+@pytest.mark.qemu
+def test_code_that_assumes_no_nan_has_the_results_of_numbers(tmp_path: Path) -> None:
+    numbers = weights(1, 4, 7, 9)
+    model, feeds = model_of([Row("Conv", (numbers,), (weights(6, 4, 3, 3),), {}, True)])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model)
+    compiled = [
+        compile_for(load_model(path), "mps2-an386", no_nan=no_nan)
+        for no_nan in (False, True)
+    ]
+    usual, shorter = (str(each.tree.files) for each in compiled)
+    assert "fpu_relu_f32" in usual
+    assert "fpu_relu_of_number_f32" in shorter
+    with open_session(compiled[1]) as session:
+        (outputs,) = session.run_all([feeds])
+    runtime = OnnxRuntimeSession(model, layers=False)
+    (expected,) = runtime.run([numbers])
+    np.testing.assert_allclose(next(iter(outputs.values())), expected, 1e-4, 1e-5)

@@ -54,6 +54,7 @@ EVERYTHING = Options(
     license="MIT",
     constants_in_header=True,
     weight_independent=True,
+    no_nan=True,
 )
 
 

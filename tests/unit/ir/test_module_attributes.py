@@ -15,7 +15,7 @@ entry="main" source_sha256="c0ffee" subgraph=2
 numerics="tflm" optimize="size" planner="search" link_params=false board="pico"
 ram_bytes=1000 flash_bytes=2000 ramfunc_bytes=300 short_loops=true flash_stalls=0.25
 offload=[["a","npu:40"]] recompute=true compress_weights=true pipeline_runs=true
-weight_independent=true tuning="digest"
+weight_independent=true no_nan=true tuning="digest"
 devices=["cpu0","npu0"] fallback=true engine_core="npu0" copiers=["dma0"]
 program_bandwidth=0.5 program_latency=3 all_channels=true
 offload_shares=[["b","npu:30"]] partitioned=["npu"]

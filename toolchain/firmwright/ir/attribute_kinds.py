@@ -107,7 +107,7 @@ MODULE_ATTRIBUTES: AttrKinds = {
     **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
     **dict.fromkeys(("source_sha256", "engine_core"), TEXT),
     **dict.fromkeys(
-        ("link_params", "fallback", "recompute", "compress_weights"), TRUTH
+        ("link_params", "fallback", "recompute", "compress_weights", "no_nan"), TRUTH
     ),
     **dict.fromkeys(
         ("pipeline_runs", "weight_independent", "all_channels", "short_loops"), TRUTH

@@ -63,6 +63,7 @@ def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
         "compress_weights": objective.has_coded_weights or None,
         "pipeline_runs": settings.pipeline_runs or None,
         "weight_independent": settings.weight_independent or None,
+        "no_nan": settings.no_nan or None,
         "tuning": settings.tuning or None,
         "devices": devices.names or None,
         "fallback": devices.has_fallback or None,
@@ -147,6 +148,7 @@ def _read_settings(reader: _AttributeReader) -> Settings:
         recompute=reader.flag("recompute"),
         pipeline_runs=reader.flag("pipeline_runs"),
         weight_independent=reader.flag("weight_independent"),
+        no_nan=reader.flag("no_nan"),
         all_channels=reader.flag("all_channels"),
         offload=reader.pairs("offload"),
     )

@@ -105,6 +105,7 @@ class Settings:
         recompute: Whether tensors may be computed twice to save RAM.
         pipeline_runs: Whether consecutive runs overlap in two stages.
         weight_independent: Whether the code suits all weights of the same shapes.
+        no_nan: Whether the user promises that no float is NaN.
         all_channels: Whether kernels compute even channels that no input changes.
         offload: Operators that the user assigns to targets, removed when they are
             assigned.
@@ -121,6 +122,7 @@ class Settings:
     recompute: bool = False
     pipeline_runs: bool = False
     weight_independent: bool = False
+    no_nan: bool = False
     all_channels: bool = False
     offload: OffloadRequests = ()
 

@@ -80,6 +80,7 @@ def _settings(model: IRModule, board: Board, options: Options) -> Settings:
         recompute=options.recompute,
         pipeline_runs=options.pipeline_runs,
         weight_independent=options.weight_independent,
+        no_nan=options.no_nan,
         all_channels=not options.constant_channels,
         offload=options.offload or model.settings.offload,
     )

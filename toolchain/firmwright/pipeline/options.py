@@ -57,6 +57,7 @@ class Options:
     constants_in_header: bool = False
     constant_channels: bool = True
     weight_independent: bool = False
+    no_nan: bool = False
     update_of: ProgramRecord | None = None
 
     @property

@@ -150,6 +150,7 @@ def _recorded_settings(settings: Settings) -> OptionValues:
         "compress_weights": objective.has_coded_weights,
         "pipeline_runs": settings.pipeline_runs,
         "weight_independent": settings.weight_independent,
+        "no_nan": settings.no_nan,
         "constant_channels": not settings.all_channels,
         "devices": settings.devices.names,
         "fallback": settings.devices.has_fallback,

@@ -56,6 +56,7 @@ class _PlainOptions(TypedDict, total=False):
     constants_in_header: bool
     constant_channels: bool
     weight_independent: bool
+    no_nan: bool
 
 
 class GivenOptions(_PlainOptions, total=False):

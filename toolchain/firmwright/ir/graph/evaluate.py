@@ -143,6 +143,7 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
         scopes=scopes if any(scopes) else (),
         any_weights=module.settings.weight_independent,
         all_channels=module.settings.all_channels,
+        no_nan=module.settings.no_nan,
     )
 
 

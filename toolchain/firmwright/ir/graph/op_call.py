@@ -33,7 +33,8 @@ class OpCall:
     `constants[i]` is set if input i is a constant. `scopes` are the pools of the
     inputs, then of the outputs; "" leaves the choice to the planner, and () leaves all
     choices to it. With `any_weights` the code must suit all values of the weights, with
-    `all_channels` it computes even channels that are constant.
+    `all_channels` it computes even channels that are constant. With `no_nan` it may
+    assume that no float is NaN.
     """
 
     op: str
@@ -45,6 +46,7 @@ class OpCall:
     scopes: tuple[str, ...] = ()
     any_weights: bool = False
     all_channels: bool = False
+    no_nan: bool = False
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
         """Return the attributes as `kind`; raise InternalError if they are not."""

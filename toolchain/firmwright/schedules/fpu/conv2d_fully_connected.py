@@ -10,7 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
-from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
+from firmwright.ir.graph.attributes.layers import TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.kernels.contract import (
@@ -141,12 +141,7 @@ def _plan_gemm(
     packed = b.constant("weights", tile.contract.layout.pack(weights), FLOAT32)
     bias = bias_of(op, "float32")
     biases = b.constant("bias", np.tile(bias, outputs // len(bias)), FLOAT32)
-    activation = op.attributes(ActivationAttrs).activation
-
-    def activate(total: ArithExpr) -> ArithExpr:
-        return activated(total, activation)
-
-    return float_gemm(tile, packed, biases, activate, (outputs, 1))
+    return float_gemm(tile, packed, biases, partial(activated, op), (outputs, 1))
 
 
 def _matrix(op: OpCall, *, is_scattered: bool) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
-from firmwright.ir.graph.attributes.layers import ActivationAttrs, WindowAttrs
+from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.kernels.contract import BiasAdder, InterleavedChannels
@@ -139,19 +139,18 @@ def _build(style: MultiplyAdd, op: OpCall, config: ScheduleConfig, b: Kernel) ->
     table = b.constant("weights", packed.reshape(channels, -1), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
     rows, columns = window_axes(op)
-    activation = op.attributes(ActivationAttrs).activation
     with channel_loop(b, order_all_channels(channels)) as (index, c):
         weights = load_window(b, table, index, (height, width), FLOAT32)
         channel_bias = b.let("channel_bias", b.load(bias, [index]))
-        finish = partial(_finished, channel_bias, activation)
+        finish = partial(_finished, op, channel_bias)
         for at in output_rows(b, rows.runs(), finish):
             x, y = channel_views(b, op, at, c)
             row = _FloatOutputRow(style, columns, at.taps, weights, at.finish, x, y)
             _strip_by_strip(b, row)
 
 
-def _finished(bias: ArithExpr, activation: str, total: ArithExpr) -> ArithExpr:
-    return activated(total + bias, activation)
+def _finished(op: OpCall, bias: ArithExpr, total: ArithExpr) -> ArithExpr:
+    return activated(op, total + bias)
 
 
 def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:

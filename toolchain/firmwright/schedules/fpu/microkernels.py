@@ -10,6 +10,8 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.text_sections import read_sections
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
+from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -202,23 +204,31 @@ _SOFT = Intrinsic(
     count=lambda args: _SOFT_STEP * args[2],
 )
 
-_RELU = "fpu_relu_f32"
-"""A relu in a core register, where negative numbers are the least, then NaN."""
+_RELU, _RELU_OF_NUMBER = "fpu_relu_f32", "fpu_relu_of_number_f32"
+"""A relu in a core register, where negative numbers are the least, then NaN.
+
+The sign of a number is a mask.
+"""
 
 
-def activated(value: ArithExpr, activation: str) -> ArithExpr:
+def activated(op: OpCall, value: ArithExpr) -> ArithExpr:
+    """Return the result of the activation of `op` for a sum."""
+    activation = op.attributes(ActivationAttrs).activation
     if activation == "relu":
-        return call_intrinsic(_RELU, [value], FLOAT32)
+        name = _RELU_OF_NUMBER if op.no_nan else _RELU
+        return call_intrinsic(name, [value], FLOAT32)
     return apply_activation(value, activation)
+
+
+def _relu(x: Array) -> Array:
+    return np.where(x <= 0, np.float32(0), x)
 
 
 INTRINSICS = (
     COPY_F32,
     _SOFT,
     instruction_intrinsic(vmla_f32, "fpu"),
-    *read_intrinsics(
-        __file__, {_RELU: lambda x: np.where(x <= 0, np.float32(0), x)}
-    ).values(),
+    *read_intrinsics(__file__, dict.fromkeys((_RELU, _RELU_OF_NUMBER), _relu)).values(),
 )
 
 

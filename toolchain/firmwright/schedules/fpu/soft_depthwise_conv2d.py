@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32
-from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
@@ -54,9 +53,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         total = b.register("total", FLOAT32, 0)
         w, x = b.pointer(weights, c * taps, taps), b.pointer(column, 0, taps)
         b.evaluate(name, [w, x, steps, total.value])
-        result = activated(
-            total.value + b.load(bias, [c]), op.attributes(ActivationAttrs).activation
-        )
+        result = activated(op, total.value + b.load(bias, [c]))
         b.store(b.y, [at.n, at.oy, at.ox, c], result)
 
 
