@@ -13,6 +13,7 @@ from tests.onnx.random_classical_models import random_classical_model
 from tests.onnx.random_layer_graphs import random_float_model
 from tests.onnx.random_qdq_graphs import random_qdq_model
 from tests.onnx.random_qoperator_graphs import random_qoperator_model
+from tests.onnx.random_rare_graphs import random_rare_model
 
 GRAPHS, BLOCK = 12, 100
 FIRST_ONNX = 3000
@@ -57,6 +58,15 @@ def test_random_tflite_graphs_of_rare_operators_equal_litert(
 @blocks(600)
 def test_random_onnx_graphs_equal_onnx_runtime(first: int, deep: bool) -> None:
     check("onnxruntime", random_float_model, first, deep=deep)
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", range(0, 300, BLOCK))
+def test_random_onnx_graphs_of_rare_operators_equal_onnx_runtime(
+    first: int, deep: bool
+) -> None:
+    check("onnxruntime", random_rare_model, first, deep=deep)
 
 
 @pytest.mark.deep
