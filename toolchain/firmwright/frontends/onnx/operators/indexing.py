@@ -25,6 +25,7 @@ from firmwright.ir.graph.attributes.values import (
     CumulativeAttrs,
     CumulativeStep,
     TopKAttrs,
+    UniqueAttrs,
 )
 from firmwright.ir.graph.nodes import TensorType
 
@@ -118,6 +119,31 @@ def _compress(c: NodeContext) -> OnnxValue:
     if not keep.any():
         raise NotSupportedError("a tensor without elements")
     return c.emit.gather(x, axis, np.nonzero(keep)[0])
+
+
+def _unique(c: NodeContext) -> Sequence[OnnxValue]:
+    """Emit the different slices along an axis, or the different elements."""
+    emit, x, axis = c.emit, c.input(0), 0
+    if c.attr("axis") is None:
+        x = emit.reshape(x, (math.prod(c.shape(0)),))
+    else:
+        axis = c.axis()
+    order = (axis, *(k for k in range(len(x.shape)) if k != axis))
+    size = x.shape[axis]
+    moved = emit.transpose(x, order)
+    rows = emit.reshape(moved, (size, math.prod(x.shape) // size))
+    kinds = (TensorType((), INT32),) * 4
+    attrs = UniqueAttrs(ascending=bool(c.attr("sorted", 1)))
+    first, inverse, counts, number = emit.multi_call(
+        "unique_rows", rows, declared=kinds, attrs=attrs
+    )
+    results: list[OnnxValue] = [
+        emit.counted(emit.gather_along(x, axis, first), axis, number),
+        emit.counted(emit.cast(first, INT64), 0, number),
+        emit.cast(inverse, INT64),
+        emit.counted(emit.cast(counts, INT64), 0, number),
+    ]
+    return results[: len(c.outputs)]
 
 
 def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
@@ -223,4 +249,5 @@ IMPORTERS: Mapping[str, Importer] = {
     "ScatterND": _scatter_slices,
     "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
+    "Unique": _unique,
 }

@@ -43,6 +43,7 @@ _OPERATORS: Mapping[str, str] = {
     "values.CumulativeAttrs": "cumulative",
     "values.ArgMinMaxAttrs": "arg_min_max",
     "values.TopKAttrs": "top_k",
+    "values.UniqueAttrs": "unique_rows",
     "values.OneHotAttrs": "one_hot",
     "values.TableSumAttrs": "table_sum",
     "values.FittedProductAttrs": "fitted_product",

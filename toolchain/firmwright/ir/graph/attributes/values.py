@@ -108,6 +108,12 @@ class ArgMinMaxAttrs(SearchAttrs):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueAttrs(OpAttrs):
+    ascending: bool
+    """Whether different rows are sorted; else they are in the order of the data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopKAttrs(SearchAttrs):
     k: int
     """Number of values."""
