@@ -1,7 +1,8 @@
 """Comparison of device results with the reference: bit-exact, or within a tolerance.
 
 Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r
-is the reference tensor; NaNs and infinities must agree in position and sign.
+is the reference tensor; NaNs and infinities must agree in position and sign. In a model
+that computes in float64 only, the bound is 1e-9 max|r| + 1e-12.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ class Tolerance:
 
 
 WHOLE_MODEL = Tolerance()
+WHOLE_MODEL_IN_DOUBLE = Tolerance(1e-9, 1e-12)
+"""The bound of models without float32, a million times eps of float64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,12 @@ def cost_weights_for(target: Target | None) -> CostWeights:
 def _weights(
     name: str, family: str, mcpu: str, registers: int = REGISTERS
 ) -> CostWeights:
-    soft = _SOFT_FLOAT.get(family, {})
+    doubles = _SOFT_DOUBLE.get(family, {})
+    soft = {**_SOFT_FLOAT.get(family, {}), **doubles}
     timed = _SAME_CYCLES.get(mcpu, mcpu)
-    cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, soft)} if timed in _WORK else {}
+    cycles: dict[str, float] = {}
+    if timed in _WORK:
+        cycles = {**_WORK[timed], **soft, **_SOFT_FLOAT.get(timed, {})}
     instructions = {**_WORK[family], **soft}
     is_priced = cycles.get("program_cycles", 0.0) > 0
     return CostWeights(
@@ -128,6 +131,7 @@ _WORK = _columns(_TEXT["work"])
 _COUNTED = _columns(_TEXT["counted"])
 _CODE_BYTES = _columns(_TEXT["code_bytes"])
 _SOFT_FLOAT = _columns(_TEXT["soft_float"])
+_SOFT_DOUBLE = _columns(_TEXT["soft_double"])
 _FPU = _columns(_TEXT["fpu"])
 _RUN = _rows(_TEXT["run"])
 _IMAGE = _columns(_TEXT["image"])

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT64, Array
+from firmwright.base.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.forest import quantize_leaves
@@ -30,6 +30,7 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     ml_importers,
 )
 from firmwright.ir.graph import TensorType
+from firmwright.ops.expression_language import INPUT_NAMES
 
 _MODE_NAMES = (
     "BRANCH_LEQ",
@@ -42,6 +43,8 @@ _MODE_NAMES = (
 )
 _SWAPPED = {"BRANCH_GT": "BRANCH_LEQ", "BRANCH_GTE": "BRANCH_LT"}
 _SCORES = (TensorType((), FLOAT32),)
+_DOUBLE_BITS = 56
+"""The bits below the greatest of all leaves' values that float64 scores keep."""
 Key: TypeAlias = tuple[int, int]
 Child: TypeAlias = "Key | _TreeNode"
 
@@ -64,8 +67,12 @@ class _TreeNode:
 
 @dataclass(slots=True)
 class _FlattenedTrees:
-    """Trees as in `tree_ensemble`: branches in preorder, leaves from left to right."""
+    """Trees as in `tree_ensemble`: branches in preorder, leaves from left to right.
 
+    Features and thresholds are of `dtype`, float32 or float64.
+    """
+
+    dtype: DType
     features: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     left_counts: list[int] = field(default_factory=list)
@@ -91,8 +98,8 @@ class _FlattenedTrees:
                     what = "more than a million leaves, or a circle of nodes"
                     raise NotSupportedError(what)
                 continue
-            branch = _without_sets(branch)
-            threshold, swapped = _as_less_or_equal(branch)
+            branch = _without_sets(branch, self.dtype)
+            threshold, swapped = _as_less_or_equal(branch, self.dtype)
             self.features.append(branch.feature)
             self.thresholds.append(threshold)
             self.missing.append(branch.missing_is_true != swapped)
@@ -107,7 +114,7 @@ class _FlattenedTrees:
         self.sizes.append(len(self.left_counts) - before)
 
 
-def _without_sets(branch: _TreeNode) -> _TreeNode:
+def _without_sets(branch: _TreeNode, dtype: DType) -> _TreeNode:
     """Replace a test for numbers by pairs of comparisons, the greatest number first.
 
     A missing value is in the set if it tracks the true side, and equals no number.
@@ -123,8 +130,8 @@ def _without_sets(branch: _TreeNode) -> _TreeNode:
             return branch
     tracks = branch.missing_is_true and branch.mode != "BRANCH_NEQ"
     child = other
-    for number in sorted(np.float32(value) for value in set(numbers)):
-        below = np.nextafter(number, np.float32(-np.inf))
+    for number in sorted(np.array(list(set(numbers)), dtype.np)):
+        below = np.nextafter(number, np.asarray(-np.inf, dtype.np))
         at_most: Child = found
         if below < number:
             at_most = _TreeNode(
@@ -138,15 +145,19 @@ def _without_sets(branch: _TreeNode) -> _TreeNode:
     return child
 
 
-def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
+def _as_less_or_equal(branch: _TreeNode, dtype: DType) -> tuple[float, bool]:
     """Express the branch as x <= t; return t and whether the children are swapped."""
     mode = _SWAPPED.get(branch.mode, branch.mode)
     if mode not in ("BRANCH_LEQ", "BRANCH_LT"):
         raise NotSupportedError(f"branches of kind {branch.mode}")
-    threshold = np.float32(branch.threshold)
+    threshold = np.asarray(branch.threshold, dtype.np)
     if mode == "BRANCH_LT":
-        threshold = np.nextafter(threshold, np.float32(-np.inf))
+        threshold = np.nextafter(threshold, np.asarray(-np.inf, dtype.np))
     return float(threshold), mode != branch.mode
+
+
+def _feature_dtype(c: NodeContext) -> DType:
+    return FLOAT64 if c.dtype(0) == FLOAT64 else FLOAT32
 
 
 def _flatten_attributes(
@@ -186,7 +197,7 @@ def _flatten_attributes(
             raise NotSupportedError(f"tree {key[0]} without its node {key[1]}")
         return branches[key]
 
-    flattened = _FlattenedTrees()
+    flattened = _FlattenedTrees(_feature_dtype(c))
     for tree in dict.fromkeys(trees):
         # The root is the first node without a parent; in files it comes first.
         flattened.tree((tree, ids[trees.index(tree)]), find)
@@ -212,6 +223,15 @@ def _weights(
     return values, set(targets)
 
 
+@dataclass(frozen=True, slots=True)
+class _WholeLeaves:
+    """Leaves [leaves, outputs] and bases in units of 2^-`exponent`."""
+
+    leaves: Array
+    bases: tuple[int, ...]
+    exponent: int
+
+
 def _emit_tree_ensemble(
     c: NodeContext,
     flattened: _FlattenedTrees,
@@ -219,26 +239,96 @@ def _emit_tree_ensemble(
     bases: Sequence[float],
     declared: Sequence[TensorType] = _SCORES,
 ) -> tuple[OnnxValue, ...]:
+    start = np.zeros(values.shape[1])
+    start += np.array(bases, np.float64) if len(bases) else 0.0
+    leaves, whole, exponent = quantize_leaves(values, start, np.array(flattened.trees))
+    rounded = _WholeLeaves(leaves, tuple(map(int, whole)), exponent)
+    return _emit_trees(c, flattened, rounded, declared)
+
+
+def _emit_trees(
+    c: NodeContext,
+    flattened: _FlattenedTrees,
+    whole: _WholeLeaves,
+    declared: Sequence[TensorType] = _SCORES,
+) -> tuple[OnnxValue, ...]:
     if not flattened.left_counts:
         raise NotSupportedError("trees without branches")
-    outputs = values.shape[1]
-    start = np.zeros(outputs) + (np.array(bases, np.float64) if len(bases) else 0.0)
-    leaves, whole, exponent = quantize_leaves(values, start, np.array(flattened.trees))
-    x = float_rows(c)
+    if flattened.dtype == FLOAT64:
+        x, thresholds = _emit_ranks(c, flattened)
+    else:
+        x, thresholds = float_rows(c), np.asarray(flattened.thresholds)
     parts = (
         ("features", flattened.features, np.int32),
-        ("thresholds", flattened.thresholds, np.float32),
+        ("thresholds", thresholds, np.float32),
         ("lefts", flattened.left_counts, np.int32),
         ("missing", flattened.missing, np.int8),
         ("sizes", flattened.sizes, np.int32),
-        ("leaves", leaves, np.int32),
+        ("leaves", whole.leaves, np.int32),
     )
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
-    whole_bases = tuple(int(base) for base in whole)
-    attrs = TreeEnsembleAttrs(exponent=exponent, bases=whole_bases)
+    attrs = TreeEnsembleAttrs(exponent=whole.exponent, bases=whole.bases)
     return c.emit.multi_call(
         "tree_ensemble", x, *tables, declared=declared, attrs=attrs
     )
+
+
+def _emit_ranks(c: NodeContext, flattened: _FlattenedTrees) -> tuple[OnnxValue, Array]:
+    """Return the float64 features as float32 ranks, and the ranks of the thresholds.
+
+    The rank of a feature is the number of its thresholds that are less. It is at most r
+    exactly if the feature is at most the threshold with r lesser ones.
+    """
+    x, features = c.input(0), np.array(flattened.features)
+    rows, count = x.shape if len(x.shape) == 2 else (1, *x.shape)
+    thresholds = np.array(flattened.thresholds, np.float64)
+    sorted_thresholds = [np.unique(thresholds[features == n]) for n in range(count)]
+    width = max(map(len, sorted_thresholds))
+    table, ranks = np.full((1, count, width), np.inf), np.zeros(len(thresholds))
+    for n, own in enumerate(sorted_thresholds):
+        table[0, n, : len(own)] = own
+        ranks[features == n] = np.searchsorted(own, thresholds[features == n])
+    x = c.emit.reshape(x, (rows, count))
+    less = c.emit.reduction(
+        "where(b < a, float32(1), float32(0))",
+        "add",
+        (2,),
+        c.emit.reshape(x, (rows, count, 1)),
+        c.emit.const(table, "thresholds"),
+        keep=False,
+    )
+    return c.emit.expression("where(a != a, float32(nan), b)", x, less), ranks
+
+
+def _emit_double_scores(
+    c: NodeContext, flattened: _FlattenedTrees, values: Array
+) -> OnnxValue:
+    """Return float64 scores: a leaf has several integers with units of their own.
+
+    Sums of these over all trees are below 2^24, which float32 represents.
+    """
+    bits = 23 - len(flattened.sizes).bit_length()
+    if bits < 1:
+        raise NotSupportedError(f"{len(flattened.sizes)} trees of float64")
+    exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])
+    digits: list[Array] = []
+    units: list[float] = []
+    rest = values
+    while bits * len(digits) < _DOUBLE_BITS:
+        units.append(float(np.exp2(exponent - bits * (len(digits) + 1))))
+        digits.append(np.rint(rest / units[-1]))
+        rest = rest - digits[-1] * units[-1]
+    leaves, outputs = np.concatenate(digits, axis=1), values.shape[1]
+    whole = _WholeLeaves(leaves, (0,) * leaves.shape[1], 0)
+    (sums,) = _emit_trees(c, flattened, whole)
+    parts = [
+        c.emit.slice_axis(sums, 1, outputs * k, outputs) for k in range(len(digits))
+    ]
+    terms = [
+        f"float64({name}) * {unit!r}"
+        for name, unit in zip(INPUT_NAMES, units, strict=False)
+    ]
+    return c.emit.expression(" + ".join(reversed(terms)), *parts)
 
 
 def _bases(c: NodeContext) -> tuple[float, ...]:
@@ -291,7 +381,8 @@ def _ensemble(c: NodeContext) -> OnnxValue:
     mode_numbers = np.asarray(attrs["nodes_modes"]).reshape(-1)
     modes = [_MODE_NAMES[int(mode)] for mode in mode_numbers]
     thresholds = np.asarray(attrs["nodes_splits"]).reshape(-1)
-    if thresholds.dtype != np.float32:
+    dtype = c.dtype(0)
+    if dtype not in (FLOAT32, FLOAT64) or thresholds.dtype != dtype.np:
         raise NotSupportedError(f"thresholds of {thresholds.dtype}")
     missing = attrs.get("nodes_missing_value_tracks_true") or (0,) * len(modes)
     rows = zip(
@@ -320,7 +411,7 @@ def _ensemble(c: NodeContext) -> OnnxValue:
             raise NotSupportedError(f"a tree without its node {key[1]}")
         return branches[key[1]]
 
-    flattened = _FlattenedTrees()
+    flattened = _FlattenedTrees(dtype)
     for root in attrs["tree_roots"]:
         flattened.tree((0, int(root)), find)
     weights = np.asarray(attrs["leaf_weights"]).reshape(-1)
@@ -332,7 +423,10 @@ def _ensemble(c: NodeContext) -> OnnxValue:
         values[place, targets[number]] = weights[number]
     functions = ("AVERAGE", "SUM", "MIN", "MAX")
     _sum_or_average(functions[int(c.attr("aggregate_function", 1))], values, flattened)
-    (scores,) = _emit_tree_ensemble(c, flattened, values, ())
+    if dtype == FLOAT64:
+        scores = _emit_double_scores(c, flattened, values)
+    else:
+        (scores,) = _emit_tree_ensemble(c, flattened, values, ())
     return apply_post_transform(c, scores)
 
 

@@ -21,7 +21,11 @@ from firmwright.flows.evidence.record import (
     record_outputs,
     to_array,
 )
-from firmwright.flows.samples.reference_outputs import compute_reference
+from firmwright.flows.samples.reference_outputs import (
+    ReferenceOutputs,
+    compute_reference,
+    float_tolerance,
+)
 from firmwright.flows.samples.sample_batches import (
     SampleBatch,
     Tensors,
@@ -29,7 +33,7 @@ from firmwright.flows.samples.sample_batches import (
     read_inputs,
 )
 from firmwright.flows.verify.verification import index_ranges
-from firmwright.oracle.compare import compare_outputs, compare_tensor
+from firmwright.oracle.compare import Tolerance, compare_outputs, compare_tensor
 from firmwright.pipeline import Compilation
 
 
@@ -91,17 +95,20 @@ def check_outputs(
         yield Finding("outputs", Verdict.DIFFERS, reason)
         return
     again = record_outputs(rerun) if rerun else expected
+    tolerance = float_tolerance(compiled.imported)
     for row, wanted, own in zip(evidence.outputs, expected, again, strict=True):
-        yield _check_values(row, wanted)
+        yield _check_values(row, wanted, tolerance)
         yield _check_hash(row, own, is_rerun=bool(rerun))
-    yield from _check_comparison(evidence, reference.name, reference.outputs, rerun)
+    yield from _check_comparison(evidence, reference, rerun, tolerance)
 
 
 def _signature(row: OutputValues) -> tuple[object, ...]:
     return row.name, row.dtype, tuple(row.shape)
 
 
-def _check_values(row: OutputValues, expected: OutputValues) -> Finding:
+def _check_values(
+    row: OutputValues, expected: OutputValues, tolerance: Tolerance
+) -> Finding:
     statement = f"outputs[{row.name}].values"
     if len(row.values) != len(expected.values):
         counts = f"{len(row.values):,} values; it must have {len(expected.values):,}"
@@ -110,7 +117,7 @@ def _check_values(row: OutputValues, expected: OutputValues) -> Finding:
         values = to_array(row)
     except ValueError as error:
         return Finding(statement, Verdict.DIFFERS, f"The record {error}.")
-    compared = compare_tensor(0, row.name, to_array(expected), values)
+    compared = compare_tensor(0, row.name, to_array(expected), values, tolerance)
     if not compared.mismatches:
         return Finding(statement, Verdict.CONFIRMED)
     reason = (
@@ -129,12 +136,12 @@ def _check_hash(row: OutputValues, own: OutputValues, *, is_rerun: bool) -> Find
 
 def _check_comparison(
     evidence: Evidence,
-    name: str,
-    expected: Sequence[Tensors],
+    reference: ReferenceOutputs,
     rerun: Sequence[Tensors],
+    tolerance: Tolerance,
 ) -> Iterator[Finding]:
     """Check the sender's comparison with the reference."""
-    recorded = evidence.reference
+    recorded, name, expected = evidence.reference, reference.name, reference.outputs
     if recorded.name == name:
         yield Finding("reference.name", Verdict.CONFIRMED)
     else:
@@ -148,7 +155,7 @@ def _check_comparison(
             reason = "The record does not have all values."
             yield unchecked(f"reference.{part}", reason)
         return
-    compared = compare_outputs(expected, actual)
+    compared = compare_outputs(expected, actual, tolerance)
     for part in ("mismatches", "max_abs_error"):
         own = getattr(compared, part)
         yield compare_values(f"reference.{part}", getattr(recorded, part), own)

@@ -128,6 +128,7 @@ def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, objec
         literals.append(float_literal(float(value), FLOAT32).text)
     return {
         "field": tensor.buffer,
+        "cast": "" if tensor.type.dtype == FLOAT32 else "(float)",
         "count": strided.shape[1],
         "step": step,
         "tolerance": float_literal(tolerance, FLOAT32).text,

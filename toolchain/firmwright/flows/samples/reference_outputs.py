@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
@@ -29,7 +29,12 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
-from firmwright.oracle.compare import without_counts
+from firmwright.oracle.compare import (
+    WHOLE_MODEL,
+    WHOLE_MODEL_IN_DOUBLE,
+    Tolerance,
+    without_counts,
+)
 from firmwright.oracle.reference_runner import (
     RUNTIME_TITLES,
     RuntimeName,
@@ -75,6 +80,18 @@ def compute_reference(
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
     return run_interpreter(compiled.module, samples)
+
+
+def float_tolerance(module: IRModule) -> Tolerance:
+    """Return the tolerance of an imported model's float outputs."""
+    graph = module.entry
+    if not isinstance(graph, Function):
+        return WHOLE_MODEL
+    values = [*graph.params, *graph.results]
+    for call in graph.body:
+        values += [*filter(None, call.inputs), *call.outputs]
+    has_float32 = any(value.type.dtype == FLOAT32 for value in values)
+    return WHOLE_MODEL if has_float32 else WHOLE_MODEL_IN_DOUBLE
 
 
 def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, Array]:

@@ -32,6 +32,7 @@ from firmwright.flows.samples.metrics import ModelRun, Task, make_task, score_ru
 from firmwright.flows.samples.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
+    float_tolerance,
     reference_runtime,
     run_numpy_reference,
     run_oracle_reference,
@@ -172,7 +173,8 @@ def _own_runs(
         ModelRun("model", reference.name, inputs, of_model),
         ModelRun("firmware", board, inputs, of_firmware),
     ]
-    return runs, compare_outputs(reference.outputs, outputs).mismatches
+    tolerance = float_tolerance(compiled.imported)
+    return runs, compare_outputs(reference.outputs, outputs, tolerance).mismatches
 
 
 def compare_models(

@@ -23,6 +23,7 @@ from firmwright.flows.predict.run_schedule import operator_devices
 from firmwright.flows.samples.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
+    float_tolerance,
     reference_runtime,
     run_oracle_reference,
 )
@@ -113,7 +114,8 @@ def verify(
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
         reference = reference_future.result()
-    comparison = compare_outputs(reference.outputs, actual)
+    tolerance = float_tolerance(compiled.imported)
+    comparison = compare_outputs(reference.outputs, actual, tolerance)
     at = operator_devices(compiled.module)
     result = Verification(
         model=compiled.module.name,

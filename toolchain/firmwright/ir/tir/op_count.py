@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from firmwright.base.dtypes import INT16
+from firmwright.base.dtypes import FLOAT32, FLOAT64, INT16
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.branch_shares import (
@@ -53,18 +53,14 @@ _ARITHMETIC = {
     **dict.fromkeys(("div", "mod"), "divide"),
     **dict.fromkeys(("min", "max"), "clamp"),
 }
+_PREFIXES = {FLOAT32: "float_", FLOAT64: "double_"}
 _IMMEDIATES = (tir.IntImm, tir.FloatImm)
 NO_ARGUMENTS: Mapping[str, int] = MappingProxyType({})
 REGISTERS = 11
 """Number of values that a loop can keep in the registers of a core with sixteen."""
 SHORT_LOOP_MAX = 2
 """Loops with at most this many iterations may be unrolled by the compiler."""
-_ON_INDICES = {
-    "alu": "index",
-    "shift": "index",
-    "shift_by": "index",
-    "multiply": "index",
-}
+_ON_INDICES = dict.fromkeys(("alu", "shift", "shift_by", "multiply"), "index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +198,7 @@ class _OperationCounter:
             # Such a register holds a number of a shape, on which loops depend.
             self.values[buffer.name] = evaluate_lanes(node.value, self.values)
         if buffer.scope != "reg":
-            self.charge("float_store" if buffer.dtype.is_float else "store", 1)
+            self.charge(f"{_PREFIXES.get(buffer.dtype, '')}store", 1)
         elif isinstance(node.value, tir.IntImm | tir.FloatImm | tir.Var):
             self.charge("move", 1)
 
@@ -289,8 +285,10 @@ class _OperationCounter:
                 self.count_expr(offset)
             case tir.Not(a=a) | tir.Cast(value=a):
                 self.count_expr(a)
-                if a.dtype.is_float != node.dtype.is_float:
-                    self.charge_arithmetic(node, "float_cast")
+                is_double = FLOAT64 in (a.dtype, node.dtype)
+                if is_double or a.dtype.is_float != node.dtype.is_float:
+                    kind = "double_cast" if is_double else "float_cast"
+                    self.charge_arithmetic(node, kind)
             case tir.Select(cond=cond, a=a, b=b):
                 self.count_select(node, cond, a, b)
             case tir.IntrinsicCall(name=name, args=args):
@@ -316,7 +314,7 @@ class _OperationCounter:
     def count_load(self, node: tir.BufferLoad) -> None:
         """Charge a load; registers are free, constants cost one more, hoisted load."""
         self.charge_address_arguments(node.indices)
-        kind = "float_load" if node.buffer.dtype.is_float else "load"
+        kind = f"{_PREFIXES.get(node.buffer.dtype, '')}load"
         if node.buffer.scope == "const":
             depth = max(map(self.loop_level, node.indices), default=0)
             self.charge_once(node, kind, depth)
@@ -367,7 +365,7 @@ class _OperationCounter:
                 self.count_expr(y)
             case _:
                 self.count_expr(b)
-        self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
+        self.charge_arithmetic(node, f"{_PREFIXES.get(a.dtype, '')}{kind}")
 
     def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
         """Charge arithmetic; that of indices once, outside of loops that keep it."""
