@@ -26,11 +26,16 @@ OPERATORS: dict[NumericsProfile, tuple[str, ...]] = {
     "tflm": ("filter_bank_log", "pcan", "spectrum_energy", "window"),
 }
 """Operators with loops over vectors, by the runtime that has them."""
+OTHERS: dict[NumericsProfile, tuple[str, ...]] = {
+    "litert": (),
+    "tflm": ("filter_bank", "filter_bank_square_root"),
+}
+"""Operators with vectors of their own."""
 
 
 def cases(numerics: NumericsProfile) -> Iterator[ConformanceCase]:
     """Yield the cases of integers with one output, under names of their own."""
-    for name in OPERATORS[numerics]:
+    for name in (*OPERATORS[numerics], *OTHERS[numerics]):
         for number, case in enumerate(conformance_cases(name)):
             kinds = {each.dtype for each in (*case.inputs, *case.outputs) if each}
             if len(case.outputs) == 1 and "float32" not in kinds:

@@ -14,6 +14,7 @@ from firmwright.extensions.tflm_signal import (
     channel_schedules,
     fft_schedules,
     fft_vectors,
+    root_schedules,
     scale_schedules,
     window_schedules,
 )
@@ -243,3 +244,20 @@ def test_windows_of_small_weights_match_the_reference() -> None:
             judge(call, schedule, [drawn(rng, (2, count), kind), weights])
     for outside in (4097, -4096):
         assert not schedule.configs(window(np.full(8, outside, np.int16), 12))
+
+
+def test_roots_of_vectors_match_the_reference() -> None:
+    (schedule,) = root_schedules.SCHEDULES
+    rng = np.random.default_rng(1)
+    roots = rng.integers(0, 1 << 32, 60).astype(np.uint64)
+    squares = roots * roots
+    edges = np.array([0, 1, 2, 3, 6, 7, UINT32.max, UINT64.max, 1 << 63], np.uint64)
+    for x in (
+        *(squares, squares + np.uint64(1), squares - np.uint64(1), squares + roots),
+        *(squares + roots + np.uint64(1), edges, squares >> np.uint64(35)),
+        (UINT64.max - np.arange(9, dtype=np.uint64)),
+    ):
+        inputs = TensorType((len(x),), UINT64), TensorType((), INT32)
+        outputs = (TensorType((len(x),), UINT32),)
+        call = OpCall(schedule.op, inputs, outputs, NO_ATTRS, (None, None))
+        judge(call, schedule, [x, np.array(0, np.int32)])

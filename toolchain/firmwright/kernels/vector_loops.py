@@ -336,6 +336,8 @@ class LoopVectorizer:
                 high = self._in_all_lanes(self._arithmetic("add", a.high, b.high))
                 more = self._arithmetic("add", high, _literal(1, UINT32))
                 return WideLanes(low, self.out.select(carry, more, high), a.dtype)
+            case "shr" if b.low.value == 32 and not a.dtype.signed:
+                return WideLanes(a.high, _ZERO, a.dtype, a.high)
             case "shr" if b.low.value is not None and 0 < b.low.value < 32:
                 lane = INT32 if a.dtype.signed else UINT32
                 amount = _literal(b.low.value, INT32)
