@@ -53,7 +53,20 @@ enum fwr_dtype {
     FWR_FLOAT32 = 8,
     FWR_BOOL = 9,
     FWR_UINT64 = 10,
-    FWR_FLOAT64 = 11
+    FWR_FLOAT64 = 11,
+    /* Stored numbers: a byte each, 16-bit floats in two. */
+    FWR_FLOAT16 = 12,
+    FWR_BFLOAT16 = 13,
+    FWR_FLOAT8_E4M3FN = 14,
+    FWR_FLOAT8_E4M3FNUZ = 15,
+    FWR_FLOAT8_E5M2 = 16,
+    FWR_FLOAT8_E5M2FNUZ = 17,
+    FWR_FLOAT8_E8M0FNU = 18,
+    FWR_FLOAT4_E2M1FN = 19,
+    FWR_INT4 = 20,
+    FWR_UINT4 = 21,
+    FWR_INT2 = 22,
+    FWR_UINT2 = 23
 };
 
 struct fwr_tensor {

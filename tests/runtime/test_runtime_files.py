@@ -245,7 +245,7 @@ def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
     assert commands == {command.name: command.value for command in Command}
     codes = numbers_in("fwr.h", r"FWR_(?:E_)?(OK|BUSY|PAUSED|(?<=E_)\w+)")
     assert codes == {status.name: status.value for status in Status}
-    dtypes = numbers_in("fwr.h", r"FWR_((?:U?INT|FLOAT)\d+|BOOL)")
+    dtypes = numbers_in("fwr.h", r"FWR_((?:U?INT|B?FLOAT)\d+\w*|BOOL)")
     assert {value: name.lower() for name, value in dtypes.items()} == DTYPE_NAMES
 
 

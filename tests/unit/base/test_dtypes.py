@@ -1,5 +1,6 @@
 """The element types: lookup by either name, ranges, sizes."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -24,8 +25,19 @@ def test_integer_ranges_match_numpy(row: dtypes.DType) -> None:
 
 @pytest.mark.parametrize("row", [d for d in dtypes.DTYPES if d.bits], ids=str)
 def test_sizes_match_numpy(row: dtypes.DType) -> None:
-    assert row.size_bytes == row.np.itemsize
+    assert row.size_bytes == row.np.itemsize == row.stored.size_bytes
     assert row.np.name == row.name
+
+
+@pytest.mark.parametrize("row", dtypes.STORAGE_DTYPES, ids=str)
+def test_storage_types_have_the_range_of_numpy(row: dtypes.DType) -> None:
+    assert not row.is_int
+    assert not row.is_float
+    if not row.has_fractions:
+        info = ml_dtypes.iinfo(row.name)
+        assert (row.min, row.max, row.computed) == (info.min, info.max, dtypes.INT32)
+    else:
+        assert row.computed is dtypes.FLOAT32
 
 
 def test_bool_and_float_properties() -> None:
@@ -48,6 +60,7 @@ def test_an_unknown_name_raises_an_error_with_the_known_names() -> None:
         dtypes.get_dtype("f8", where="m.fwir:1:2")
     assert str(caught.value) == (
         "m.fwir:1:2: unknown element type 'f8'. Try: one of "
-        "i8, u8, i16, u16, i32, u32, i64, u64, f32, bool, ptr."
+        "i8, u8, i16, u16, i32, u32, i64, u64, f32, f64, bool, ptr, f16, bf16, "
+        "f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0fnu, f4e2m1fn, i4, u4, i2, u2."
     )
     assert dtypes.find_dtype("f8") is None

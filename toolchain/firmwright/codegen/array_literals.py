@@ -19,7 +19,8 @@ _Literals = npt.NDArray[np.bytes_]
 
 def format_rows(constant: Constant) -> Iterator[str]:
     """Yield blocks of lines, without the last line break."""
-    values, dtype = constant.array().reshape(-1), constant.dtype
+    dtype = constant.dtype
+    values = np.frombuffer(constant.data, dtype.stored.np)
     starts = range(0, len(values), _VALUES_PER_PART)
     slices = (values[start : start + _VALUES_PER_PART] for start in starts)
     parts: Iterator[_Literals]

@@ -104,11 +104,12 @@ def float_digits(digits: str, dtype: DType) -> str:
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:
     """Convert a value for assignment to `dtype`; cast only if C alters it or warns."""
-    if value.literal or value.ctype == dtype:
+    dtype, source = dtype.stored, value.ctype.stored
+    if value.literal or source == dtype:
         return value
     if value.ctype.is_float or dtype.is_float:
         return cast_to(value, dtype)
-    return value if represents_all_values(dtype, value.ctype) else cast_to(value, dtype)
+    return value if represents_all_values(dtype, source) else cast_to(value, dtype)
 
 
 def cast_to(value: CExpr, dtype: DType) -> CExpr:

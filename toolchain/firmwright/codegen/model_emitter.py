@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.dtypes import STORAGE_DTYPES
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
 from firmwright.base.version import ABI
@@ -55,9 +56,8 @@ def _runtime_dtypes() -> dict[str, str]:
     names: list[str] = []
     for bits in _WIDTHS:
         names += [f"int{bits}", f"uint{bits}"]
-    return {
-        name: f"FWR_{name.upper()}" for name in (*names, "float32", "float64", "bool")
-    }
+    names += ["float32", "float64", "bool", *(dtype.name for dtype in STORAGE_DTYPES)]
+    return {name: f"FWR_{name.upper()}" for name in names}
 
 
 RUNTIME_DTYPES: Mapping[str, str] = _runtime_dtypes()

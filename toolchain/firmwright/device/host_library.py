@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.base.closeable import Closeable
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, get_dtype
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.base.templates import render_template
 
@@ -112,7 +112,7 @@ class LibrarySession(Closeable):
             what = f"the inputs are {sorted(inputs)}; the model has {expected}."
             raise UsageError(what, where=self._model.name)
         for tensor in self._model.inputs:
-            dtype = np.dtype(tensor.dtype)
+            dtype = get_dtype(tensor.dtype).np
             data = np.ascontiguousarray(inputs[tensor.name], dtype).tobytes()
             if len(data) != tensor.size_bytes:
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
@@ -146,7 +146,7 @@ class LibrarySession(Closeable):
     def _read(self, tensor: LibraryTensor) -> Array:
         pointer = getattr(self._out, tensor.field)
         data = bytes(self._ffi.buffer(pointer, tensor.size_bytes))
-        return np.frombuffer(data, np.dtype(tensor.dtype)).copy()
+        return np.frombuffer(data, get_dtype(tensor.dtype).np).copy()
 
     def _function(self, name: str) -> CData:
         return getattr(self._library, f"{self._model.name}_{name}")

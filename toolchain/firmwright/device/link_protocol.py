@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
-
+from firmwright.base.dtypes import STORAGE_DTYPES, get_dtype
 from firmwright.base.errors import DeviceError
 from firmwright.base.version import ABI as ABI
 
@@ -86,7 +85,8 @@ class TextKind(IntEnum):
 
 
 _DTYPES = "int8 uint8 int16 uint16 int32 uint32 int64 float32 bool uint64 float64"
-DTYPE_NAMES = dict(enumerate(_DTYPES.split(), 1))
+_STORED = [dtype.name for dtype in STORAGE_DTYPES]
+DTYPE_NAMES = dict(enumerate((*_DTYPES.split(), *_STORED), 1))
 """numpy's names by the values of fwr.h's enum fwr_dtype."""
 
 
@@ -293,7 +293,7 @@ def decode_tensor(payload: bytes) -> tuple[str, int, int]:
         what = f"the firmware describes a tensor of unknown dtype code {code}."
         raise DeviceError(what)
     dtype = DTYPE_NAMES[code]
-    if size_bytes % np.dtype(dtype).itemsize:
+    if size_bytes % get_dtype(dtype).size_bytes:
         what = f"the firmware describes {size_bytes} bytes of {dtype} values."
         raise DeviceError(what)
     return dtype, size_bytes, address

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from firmwright.base.closeable import Closeable
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, get_dtype
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device import link_protocol as link
 from firmwright.device.errors import (
@@ -420,11 +420,11 @@ class Session(Closeable):
 
 
 def _bytes_of(array: Array, tensor: TensorInfo) -> bytes:
-    if array.dtype != np.dtype(tensor.dtype) or array.nbytes != tensor.size_bytes:
+    if array.dtype != get_dtype(tensor.dtype).np or array.nbytes != tensor.size_bytes:
         raise UsageError(
             f"the array is {array.dtype} with {array.nbytes} bytes; "
             f"the tensor is {tensor.dtype} with {tensor.size_bytes}.",
             where=tensor.name,
         )
-    little_endian = np.dtype(tensor.dtype).newbyteorder("<")
+    little_endian = get_dtype(tensor.dtype).np.newbyteorder("<")
     return np.ascontiguousarray(array, dtype=little_endian).tobytes()

@@ -299,9 +299,10 @@ class _ModuleParser(SyntaxParser):
 
     def _listed(self, dtype: DType) -> bytes:
         token = self.tokens.peek
-        read = self.tokens.float_ if dtype.is_float else self.tokens.int_
+        is_float = dtype.has_fractions
+        read = self.tokens.float_ if is_float else self.tokens.int_
         values = self.items("[", "]", read)
-        if not dtype.is_float and not all(dtype.min <= v <= dtype.max for v in values):
+        if not is_float and not all(dtype.min <= v <= dtype.max for v in values):
             what = f"not all of these values are of type {dtype.short}."
             raise self.tokens.error(what, token)
         return np.array(values, dtype=dtype.np.newbyteorder("<")).tobytes()

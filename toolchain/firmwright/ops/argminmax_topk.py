@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
+from firmwright.base.dtypes import INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs, SearchAttrs, TopKAttrs
@@ -21,7 +21,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.strided_copy import DTYPES
 
-_NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
+_NUMBERS = tuple(kind for kind in DTYPES if kind.is_int or kind.is_float)
 
 
 def _checked_axis(call: OpCall) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
 from firmwright.ir.graph import OpCall, TensorType
@@ -36,7 +36,7 @@ _LEFT_SHIFT = 20
 _FITTING_TERMS = 8
 """Number of quantized inputs whose sum certainly fits 32 bits."""
 _DTYPES = (INT8, INT32, FLOAT32)
-_CUMULATIVE_DTYPES = tuple(kind for kind in DTYPES if kind != BOOL)
+_CUMULATIVE_DTYPES = tuple(kind for kind in DTYPES if kind.is_int or kind.is_float)
 
 
 def _infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -42,6 +42,7 @@ from firmwright.ir.tir.builder import (
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.expr_evaluation import FLOAT_EXTREMES
 from firmwright.ops.intrinsics import BASE_INTRINSICS
+from firmwright.ops.storage_types import convert, convert_expr
 
 V = TypeVar("V")
 Number: TypeAlias = bool | int | float
@@ -239,9 +240,9 @@ class TirAlgebra:
         return intrinsic(f"{name}_{dtype.short}", args, dtype, like=dtype)
 
     def cast(self, value: ArithExpr | Number, dtype: DType) -> ArithExpr:
-        if isinstance(value, ArithExpr):
-            return value.cast(dtype)
-        return ArithExpr(immediate(value, dtype))
+        if not isinstance(value, ArithExpr):
+            value = ArithExpr(immediate(value, dtype.computed))
+        return convert_expr(value, dtype)
 
     def bitwise_not(self, a: ArithExpr | Number) -> ArithExpr:
         term = a if isinstance(a, ArithExpr) else ArithExpr(as_expr(a))
@@ -315,7 +316,7 @@ class NumpyAlgebra:
         return np.asarray(BASE_INTRINSICS[f"{name}_{dtype.short}"].meaning(*values))
 
     def cast(self, value: Array | Number, dtype: DType) -> Array:
-        return np.asarray(value).astype(dtype.np)
+        return convert(np.asarray(value), dtype)
 
     def bitwise_not(self, a: Array | Number) -> Array:
         return np.invert(a)

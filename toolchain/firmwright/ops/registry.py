@@ -18,7 +18,7 @@ from firmwright.base.text_sections import read_sections
 from firmwright.ops.opdef import DefinedIn, OpDef
 from firmwright.ops.strided_copy import DTYPES
 
-_ANY = tuple(kind.name for kind in DTYPES)
+_ANY = tuple(kind.name for kind in DTYPES if not kind.computed_as)
 _TYPE_GROUPS = {"any": _ANY, "numbers": tuple(name for name in _ANY if name != "bool")}
 
 

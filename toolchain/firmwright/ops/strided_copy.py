@@ -19,6 +19,7 @@ from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, as_expr, minimum
 from firmwright.ops.kernel import CopyRun, Kernel
 from firmwright.ops.opdef import OpDef, Subviews
+from firmwright.ops.storage_types import convert
 
 _NAMES = "int8 uint8 int16 int32 int64 float32 bool uint16 uint32 uint64 float64"
 _WORD_BYTES = 4
@@ -28,7 +29,7 @@ _RUN_MIN_ELEMENTS = 8
 _RUN_MIN_WORDS = 8
 _STEP_MAX = 0xFFFF // 7
 _WORDS = {kind.size_bytes: kind for kind in (UINT8, UINT16, UINT32)}
-DTYPES = tuple(dtypes.get_dtype(name) for name in _NAMES.split())
+DTYPES = (*map(dtypes.get_dtype, _NAMES.split()), *dtypes.STORAGE_DTYPES)
 MOVES = (
     "batch_to_space_nd",
     "broadcast_to",
@@ -143,8 +144,18 @@ def copy_axes(extents: Sequence[int], x_strides: Sequence[int]) -> tuple[CopyAxi
     return tuple(map(CopyAxis, extents, x_strides, row_major_strides(extents)))
 
 
+def _stored_number(value: float, dtype: DType) -> float:
+    """Return a number as stored in C: those of a storage type are codes."""
+    if not dtype.computed_as:
+        return value
+    return int(convert(np.array(value), dtype).view(dtype.stored.np))
+
+
 def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
-    flat = b.view("whole", y, 0, (y.elements,), access="w")
+    kind = y.dtype
+    if not isinstance(value, ArithExpr):
+        kind, value = y.dtype.stored, _stored_number(value, y.dtype)
+    flat = b.view("whole", y, 0, (y.elements,), dtype=kind, access="w")
     with b.for_("i", y.elements) as i:
         b.store(flat, [i], value)
 

@@ -38,6 +38,8 @@ def import_counted(
         length = length_of(c.emit, item)
         if length is not None:
             lengths[index] = length
+        if item is not None and item.type.dtype.computed_as:
+            raise NotSupportedError("stored numbers whose length depends on the data")
     counts = {id(length.count): length.count for length in lengths.values()}
     rule = _RULES.get(c.node.op_type)
     if rule is None or len(counts) != 1:

@@ -20,6 +20,7 @@ from firmwright.frontends.onnx import data_lengths, function_inlining, qdq, qdq_
 from firmwright.frontends.onnx.constant_folding import ConstantFolder
 from firmwright.frontends.onnx.function_inlining import InliningBudget
 from firmwright.frontends.onnx.fusion import Fusion, check_gemm_bias
+from firmwright.frontends.onnx.narrow_floats import declared_operands, import_numbers
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -29,7 +30,6 @@ from firmwright.frontends.onnx.node_context import (
     Results,
 )
 from firmwright.frontends.onnx.node_schemas import (
-    check_element_types,
     find_shape_error,
     own_domain,
 )
@@ -249,8 +249,8 @@ class _OnnxImporter:
             computed.update(value.name for value in call.outputs)
         new_names = self.values.new_names
         output_names = set(new_names.values())
-        is_quantized = isinstance(definition, DequantizedValue | QuantizedValue)
-        if is_quantized and isinstance(tensor, Value):
+        is_converted = not isinstance(definition, Value | ConstantValue)
+        if is_converted and isinstance(tensor, Value):
             self.values.name(tensor, item.name)
         is_own = isinstance(tensor, Value) and tensor.name in computed
         if not is_own or new_names.get(tensor.name) != item.name:
@@ -306,18 +306,15 @@ class _OnnxImporter:
         attrs = {item.name: attribute_value(item) for item in node.attribute}
         body = self._import_subgraph
         context = NodeContext(node, attrs, (), opset, self.emitter, body)
+        run = partial(self._import_with, importer)
         if any(data_lengths.length_of(self.emitter, item) for item in inputs):
             operands = tuple(self.values.materialize_all(inputs))
-            run = partial(self._import_with, importer)
             return data_lengths.import_counted(replace(context, inputs=operands), run)
         fused = self._fuse_integer_operator(context, importer, inputs)
         if fused is not None:
             return fused
-        operands = tuple(self.values.materialize_all(inputs))
-        check_element_types(node, opset, operands)
-        results = self._import_with(importer, replace(context, inputs=operands))
-        found = results if isinstance(results, tuple | list) else (results,)
-        return found or self._inline_definition(node, opset, inputs)
+        results = import_numbers(self.values, context, inputs, run)
+        return results or self._inline_definition(node, opset, inputs)
 
     @staticmethod
     def _import_with(importer: Importer, c: NodeContext) -> Results | OnnxValue:
@@ -409,7 +406,7 @@ class _OnnxImporter:
     def _inline_definition(
         self, node: Message, opset: int, inputs: QdqOperands
     ) -> Results | None:
-        operands = self.values.materialize_all(inputs)
+        operands = declared_operands(self.values, inputs)
         local = self.model.functions
         definition = function_inlining.function_definition(node, opset, operands, local)
         version, body = function_inlining.inline_function(node, definition, opset)

@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT32, UINT64, Array, DType, find_dtype
+from firmwright.base.dtypes import Array, DType, find_dtype
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.axes import normalize_axis
+from firmwright.frontends.onnx.integer_formulas import rounding, truncation
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph import Call, OpCall, TensorType, Value, unique_name
@@ -59,28 +60,6 @@ def supported_dtype(name: str) -> DType:
     if dtype is None:
         raise NotSupportedError(f"element type {name}")
     return dtype
-
-
-_UINT64_TRUNCATION = (
-    "low = a < 9223372036854775808.0; "
-    "rest = where(a < 18446744073709551616.0, a - 9223372036854775808.0, 0.0); "
-    "whole = uint64(int64(where(low, max(a, -9223372036854775808.0), rest))); "
-    "where(low, whole, whole + 9223372036854775808)"
-)
-
-
-def _truncation(dtype: DType) -> str:
-    """Return the formula of a float as an integer, as x86 and ONNX Runtime convert.
-
-    The low bits of a signed word of 32 or 64 bits are kept. Floats that do not fit the
-    word, and NaN, give its least integer. uint64 has the floats below 2^64, too.
-    """
-    if dtype == UINT64:
-        return _UINT64_TRUNCATION
-    bits = 64 if dtype.bits == 64 or dtype == UINT32 else 32
-    end = 2.0 ** (bits - 1)
-    whole = f"int{bits}(where(a < {end!r}, max(a, {-end!r}), {-end!r}))"
-    return whole if dtype.name == f"int{bits}" else f"{dtype.name}({whole})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +217,8 @@ class CallEmitter:
         ranks = [len(item.shape) for item in inputs if isinstance(item, Value)]
         if len(tensor.shape) > max(ranks, default=-1):
             return None
-        return f"{tensor.type.dtype.name}({tensor.array.item()!r})"
+        number = tensor.array.astype(tensor.type.dtype.computed.np).item()
+        return f"{tensor.type.dtype.name}({number!r})"
 
     def reduction(
         self,
@@ -282,9 +262,13 @@ class CallEmitter:
     def cast(self, x: OnnxValue, dtype: DType) -> OnnxValue:
         if x.type.dtype == dtype:
             return x
-        is_truncation = x.type.dtype.is_float and dtype.is_int
-        formula = _truncation(dtype) if is_truncation else f"{dtype.name}(a)"
-        return self.expression(formula, x)
+        source = x.type.dtype.computed
+        if source != x.type.dtype:
+            x = self.expression(f"{source.name}(a)", x)
+        if source.is_float and dtype.computed.is_int:
+            formula = rounding(dtype) if dtype.computed_as else truncation(dtype)
+            return self.expression(formula, x)
+        return x if source == dtype else self.expression(f"{dtype.name}(a)", x)
 
     def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if x.shape == tuple(shape):

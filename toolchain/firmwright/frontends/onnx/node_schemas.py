@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, DType, find_dtype
 from firmwright.base.errors import ModelError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
@@ -198,6 +198,39 @@ def inference_model(
     return model_of_node(node, opset, infos, constants)
 
 
+def _operands(
+    node: Message, inputs: Sequence[OnnxValue | None]
+) -> dict[str, Array | TensorType]:
+    """Return the inputs of a node by name: constants as arrays, others as types."""
+    operands: dict[str, Array | TensorType] = {}
+    for name, item in zip(node.input, inputs, strict=True):
+        if isinstance(item, ConstantValue):
+            operands[name] = item.array
+        elif item is not None:
+            operands[name] = item.type
+    return operands
+
+
+def inferred_element_types(
+    node: Message, opset: int, inputs: Sequence[OnnxValue | None]
+) -> list[DType | None]:
+    """Return the element types of the outputs by ONNX's inference, None for unknown."""
+    unknown: list[DType | None] = [None] * len(node.output)
+    if isinstance(node, SyntheticNode):
+        return unknown
+    onnx = protobuf.onnx_package()
+    model = inference_model(node, opset, _operands(node, inputs))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph.output
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return unknown
+    by_name: dict[str, DType | None] = {}
+    for item in inferred:
+        code = item.type.tensor_type.elem_type
+        by_name[item.name] = find_dtype(protobuf.dtype_name(code)) if code else None
+    return [by_name.get(name) for name in node.output]
+
+
 def find_shape_error(
     node: Message, opset: int, inputs: Sequence[OnnxValue | None]
 ) -> str:
@@ -205,13 +238,7 @@ def find_shape_error(
     if isinstance(node, SyntheticNode):
         return ""
     onnx = protobuf.onnx_package()
-    operands: dict[str, Array | TensorType] = {}
-    for name, item in zip(node.input, inputs, strict=True):
-        if isinstance(item, ConstantValue):
-            operands[name] = item.array
-        elif item is not None:
-            operands[name] = item.type
-    model = inference_model(node, opset, operands)
+    model = inference_model(node, opset, _operands(node, inputs))
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:

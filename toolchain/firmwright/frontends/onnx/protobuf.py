@@ -34,7 +34,16 @@ class SyntheticNode:
     domain: str = ""
 
 
-_NAMES = {"float": "float32", "double": "float64"}
+_NAMES = {
+    "float": "float32",
+    "double": "float64",
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+}
 
 
 def onnx_package() -> Any:

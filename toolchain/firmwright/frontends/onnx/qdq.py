@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, Array
+from firmwright.base.dtypes import FLOAT32, INT8, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue
@@ -48,7 +48,21 @@ class DequantizedValue:
     is_scalar: bool
 
 
-QdqValue: TypeAlias = Value | ConstantValue | QuantizedValue | DequantizedValue
+@dataclass(frozen=True, slots=True, eq=False)
+class NarrowedValue:
+    """A 16-bit float of the model: `value`, computed in float32, before its rounding.
+
+    It is rounded where the model stores it, as ONNX Runtime drops the conversions
+    between two nodes that it computes in float32.
+    """
+
+    value: OnnxValue
+    dtype: DType
+
+
+QdqValue: TypeAlias = (
+    Value | ConstantValue | QuantizedValue | DequantizedValue | NarrowedValue
+)
 QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 
@@ -233,6 +247,8 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
         if isinstance(source, ConstantValue):
             return dequantize_constant(source)
         return emit.call("dequantize", source.value, result=FLOAT32)
+    if isinstance(value, NarrowedValue):
+        return emit.cast(value.value, value.dtype)
     if not isinstance(value, QuantizedValue):
         return value
     if value.is_unsigned:

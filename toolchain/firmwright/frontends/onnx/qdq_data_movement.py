@@ -12,7 +12,12 @@ from firmwright.frontends.onnx.node_context import (
     NodeContext,
     OnnxValue,
 )
-from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QuantizedValue
+from firmwright.frontends.onnx.qdq import (
+    DequantizedValue,
+    NarrowedValue,
+    QdqOperands,
+    QuantizedValue,
+)
 from firmwright.ir.graph.nodes import Value
 
 DATA_MOVEMENT_OPERATORS = frozenset(
@@ -66,7 +71,7 @@ def fuse_data_movement(
         return None
     tensors: list[OnnxValue | None] = []
     for item in operands:
-        if isinstance(item, QuantizedValue):
+        if isinstance(item, QuantizedValue | NarrowedValue):
             return None
         if isinstance(item, DequantizedValue):
             tensors.append(quantized_input(item))

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.frontends.onnx import qdq
-from firmwright.frontends.onnx.node_context import CallEmitter, OnnxValue
+from firmwright.frontends.onnx.node_context import CallEmitter, ConstantValue, OnnxValue
 from firmwright.frontends.onnx.protobuf import Message
 from firmwright.frontends.onnx.qdq import (
-    DequantizedValue,
+    NarrowedValue,
     QdqOperands,
     QdqValue,
     QuantizedValue,
@@ -56,7 +56,7 @@ class ValueTable:
 
     def materialize(self, value: QdqValue) -> OnnxValue:
         """Return the tensor as in the model; emit its calls only once."""
-        if not isinstance(value, QuantizedValue | DequantizedValue):
+        if isinstance(value, Value | ConstantValue):
             return value
         if id(value) not in self._materialized:
             # The key's object is stored too, because ids are unique among living
@@ -74,6 +74,9 @@ class ValueTable:
         tensor = definition
         if isinstance(tensor, QuantizedValue):
             tensor = tensor.value
+        if isinstance(tensor, NarrowedValue):
+            # The rounded value of an output has its name.
+            tensor = definition if name in self.outputs else tensor.value
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
         # A value keeps its first name; inputs keep their own.

@@ -7,10 +7,11 @@ from functools import partial, reduce
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, DType
+from firmwright.base.dtypes import BOOL, FLOAT8_E8M0FNU, FLOAT32, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import read_sections
 from firmwright.frontends.onnx import node_context
+from firmwright.frontends.onnx.float8_saturation import FLOAT8_ENDS, saturated_float8
 from firmwright.frontends.onnx.node_context import (
     ConstantValue,
     Importer,
@@ -221,8 +222,17 @@ def _dropout(c: NodeContext) -> list[OnnxValue]:
 
 
 def _cast(c: NodeContext) -> OnnxValue:
-    x, name = c.input(0), dtype_name(int(c.attr("to", 0)))
-    return c.emit.cast(x, node_context.supported_dtype(name))
+    name = dtype_name(int(c.attr("to", 0)))
+    return _cast_to(node_context.supported_dtype(name), c)
+
+
+def _cast_to(dtype: DType, c: NodeContext) -> OnnxValue:
+    x = c.input(0)
+    if dtype is FLOAT8_E8M0FNU and c.attr("round_mode", "up") != "up":
+        raise NotSupportedError(f"rounding {c.attr('round_mode')}")
+    if dtype in FLOAT8_ENDS and x.type.dtype != dtype and c.attr("saturate", 1):
+        return saturated_float8(c.emit, c.emit.cast(x, FLOAT32), dtype)
+    return c.emit.cast(x, dtype)
 
 
 def _importers_of_formulas() -> dict[str, Importer]:
@@ -242,7 +252,7 @@ IMPORTERS: Mapping[str, Importer] = {
     **_importers_of_formulas(),
     "BitShift": _shift,
     "Cast": _cast,
-    "CastLike": lambda c: c.emit.cast(c.input(0), c.dtype(1)),
+    "CastLike": lambda c: _cast_to(c.dtype(1), c),
     "Clip": _clip,
     "Dropout": _dropout,
     "Gelu": _gelu,

@@ -9,7 +9,12 @@ from firmwright.base.dtypes import FLOAT32, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx import node_context
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.float8_saturation import FLOAT8_ENDS, saturated_float8
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
 from firmwright.frontends.onnx.operators import conv
 from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
@@ -57,22 +62,32 @@ def _saturate(
 
 def import_quantize(c: NodeContext) -> OnnxValue:
     x, kind = c.input(0), _target(c)
-    if x.type.dtype != FLOAT32 or not kind.is_int or kind.bits > 16:
+    if x.type.dtype != FLOAT32 or not _is_quantized_type(kind):
         raise NotSupportedError(f"{x.type.dtype.name} as {kind.name}")
     formula = "a * (1.0 / b)" if c.attr(BY_RECIPROCAL, 0) else "a / b"
     steps = c.emit.expression(formula, x, _broadcast_operand(c, c.input(1), x.shape))
+    if kind.has_fractions:
+        if kind in FLOAT8_ENDS and c.attr("saturate", 1):
+            return saturated_float8(c.emit, steps, kind)
+        return c.emit.cast(steps, kind)
     point = _broadcast_operand(c, c.input(2), x.shape) if c.has(2) else None
     return _saturate(c, steps, point, kind)
 
 
+def _is_quantized_type(kind: DType) -> bool:
+    """Return whether numbers are quantized as `kind`: an integer or a tiny float."""
+    return kind.bits <= (8 if kind.has_fractions else 16)
+
+
 def import_dequantize(c: NodeContext) -> OnnxValue:
     x, scale = c.input(0), c.input(1)
-    if not x.type.dtype.is_int or scale.type.dtype != FLOAT32:
-        raise NotSupportedError(
-            f"{x.type.dtype.name} in steps of {scale.type.dtype.name}"
-        )
+    kind = x.type.dtype
+    is_float = kind.has_fractions and _is_quantized_type(kind)
+    if not (kind.computed.is_int or is_float) or scale.type.dtype != FLOAT32:
+        raise NotSupportedError(f"{kind.name} in steps of {scale.type.dtype.name}")
     steps = _broadcast_operand(c, scale, x.shape)
-    if not c.has(2):
+    # The zero point of floats is 0; it only states their type.
+    if is_float or not c.has(2):
         return c.emit.expression("float32(a) * b", x, steps)
     point = _broadcast_operand(c, c.input(2), x.shape)
     return c.emit.expression("float32(int32(a) - int32(b)) * c", x, point, steps)
