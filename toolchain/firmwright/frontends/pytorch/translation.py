@@ -134,6 +134,11 @@ class NodeTranslation:
     def dtype(self, index: int = 0) -> str:
         return self.declared(self.node.outputs[index]).dtype
 
+    def real(self, values: float | Array) -> Array:
+        """Return floats of float64 if the result is, else of float32."""
+        kind = "float64" if self.dtype() == "float64" else "float32"
+        return np.asarray(values, kind)
+
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
         axis = self.arg(name, default)
         if not isinstance(axis, int) or not -max(rank, 1) <= axis < max(rank, 1):

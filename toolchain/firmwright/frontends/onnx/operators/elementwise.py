@@ -70,7 +70,9 @@ def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxVa
     values: dict[str, str] = {}
     for item in attributes.split(", "):
         name, default = item.split("=")
-        values[name] = float32_literal(c.attr(name, float(default)))
+        # Attributes are float32, except those of PyTorch's doubles.
+        value = c.attr(name, float(np.float32(default)))
+        values[name] = float_literal(value, c.dtype(0))
     return c.emit.expression(substitute_names(formula, values), c.input(0))
 
 

@@ -21,6 +21,7 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.elementwise import (
     float32_literal,
+    float_literal,
     require_floats,
 )
 from firmwright.ir.graph.attributes.values import (
@@ -70,6 +71,12 @@ def _reduce_min_max(step: Literal["min", "max"], c: NodeContext) -> OnnxValue:
 def _mean(c: NodeContext) -> OnnxValue:
     axes, keep = reduction_axes(c), bool(c.attr("keepdims", 1))
     return c.input(0) if axes is None else emit_mean(c, c.input(0), axes, keep)
+
+
+def _epsilon(c: NodeContext) -> str:
+    """Return the attribute in the type of the elements; in files it is float32."""
+    value = float(c.attr("epsilon", np.float32(1e-5)))
+    return float_literal(value, c.dtype(0))
 
 
 def emit_mean(
@@ -164,7 +171,7 @@ def _batch_normalization(c: NodeContext) -> Results | OnnxValue:
     require_floats(c)
     x, rank = c.input(0), c.rank
     vectors = [c.input(index) for index in range(1, 5)]
-    epsilon = float(c.attr("epsilon", 1e-5))
+    epsilon = float(_epsilon(c))
     if c.attr("training_mode", 0):
         return _normalize_in_training(c, epsilon)
     constants = [v.array for v in vectors if isinstance(v, ConstantValue)]
@@ -179,7 +186,7 @@ def _batch_normalization(c: NodeContext) -> Results | OnnxValue:
         pair = _broadcast_channels(c, b, rank), _broadcast_channels(c, d, rank)
         return c.emit.expression("a * b + c", x, *pair)
     spread = [_broadcast_channels(c, item, max(rank, 2)) for item in vectors]
-    formula = f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c"
+    formula = f"(a - d) / sqrt(e + {epsilon!r}) * b + c"
     return c.emit.expression(formula, x, *spread)
 
 
@@ -211,7 +218,7 @@ def _emit_normalization(
 ) -> tuple[OnnxValue, OnnxValue, OnnxValue]:
     """Emit (normalized x, mean, 1 / standard deviation) along axes."""
     middle = emit_mean(c, x, axes)
-    epsilon = float32_literal(c.attr("epsilon", 1e-5))
+    epsilon = _epsilon(c)
     total = c.emit.reduction("(a - b) * (a - b)", "add", axes, x, middle)
     formula = f"1.0 / sqrt(a / {float(_count(x, axes))} + {epsilon})"
     inverse = c.emit.expression(formula, total)
@@ -266,7 +273,7 @@ def import_rms_normalization(c: NodeContext) -> OnnxValue:
     require_floats(c)
     x, axes = c.input(0), range(c.axis(-1), c.rank)
     total = c.emit.reduction("a * a", "add", axes, x)
-    epsilon = float32_literal(c.attr("epsilon", 1e-5))
+    epsilon = _epsilon(c)
     root = f"sqrt(b / {float(_count(x, axes))} + {epsilon})"
     return c.emit.expression(f"a / {root} * c", x, total, c.input(1))
 

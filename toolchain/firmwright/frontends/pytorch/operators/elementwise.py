@@ -30,16 +30,16 @@ def _elu(t: NodeTranslation) -> str:
     if t.arg("input_scale", 1) != 1:
         raise NotSupportedError("an elu with a scaled input")
     y = t.emit("Elu", t.tensor("self"), alpha=float(t.arg("alpha", 1.0)))
-    return scaled(t, y, float(t.arg("scale", 1)), "float32")
+    return scaled(t, y, float(t.arg("scale", 1)), t.dtype())
 
 
 def _softplus(t: NodeTranslation) -> str:
     beta = float(t.arg("beta", 1.0))
     threshold = float(t.arg("threshold", 20.0))
     x = t.tensor("self")
-    steep = scaled(t, x, beta, "float32")
-    y = scaled(t, t.emit("Softplus", steep), 1 / beta, "float32")
-    return t.emit("Where", t.emit("Greater", steep, np.float32(threshold)), x, y)
+    steep = scaled(t, x, beta, t.dtype())
+    y = scaled(t, t.emit("Softplus", steep), 1 / beta, t.dtype())
+    return t.emit("Where", t.emit("Greater", steep, t.real(threshold)), x, y)
 
 
 def _prelu(t: NodeTranslation) -> str:

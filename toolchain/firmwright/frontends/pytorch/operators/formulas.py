@@ -54,7 +54,7 @@ class _Evaluation:
                     self.arguments[name] = self.t.as_dtype(name, self.t.dtype())
                 return self.arguments[name]
             case ast.Constant(value=int() | float() as value):
-                return np.float32(value)
+                return self.t.real(value)
             case ast.Call(func=ast.Name(id="scaled"), args=[x, ast.Name(id=name)]):
                 y = self.value(x)
                 return scaled(self.t, y, self.t.arg(name, 1), self.t.dtype())

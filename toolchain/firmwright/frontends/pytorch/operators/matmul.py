@@ -38,8 +38,8 @@ def _bmm(t: NodeTranslation) -> str:
 def _addmm(t: NodeTranslation) -> str:
     if t.arg("alpha", 1) != 1 or t.arg("beta", 1) != 1:
         y = t.emit("MatMul", t.tensor("mat1"), t.tensor("mat2"))
-        y = t.emit("Mul", y, np.float32(t.arg("alpha", 1)))
-        addend = t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1)))
+        y = t.emit("Mul", y, t.real(t.arg("alpha", 1)))
+        addend = t.emit("Mul", t.tensor("self"), t.real(t.arg("beta", 1)))
         return t.emit("Add", addend, y)
     return _product(t, "mat1", "mat2", t.tensor("self"))
 
@@ -59,10 +59,10 @@ def _attention(t: NodeTranslation) -> str:
         v = _repeated_heads(t, v, t.shape("value"), query[-3])
         key = (*key[:-3], query[-3], *key[-2:])
     scale = t.arg("scale")
-    factor = np.float32(1 / math.sqrt(query[-1]) if scale is None else scale)
+    factor = t.real(1 / math.sqrt(query[-1]) if scale is None else scale)
     perm = [*range(len(key) - 2), len(key) - 1, len(key) - 2]
     scores = t.emit("Mul", t.emit("MatMul", q, transpose(t, k, perm)), factor)
-    lowest = np.float32(-np.inf)
+    lowest = t.real(-np.inf)
     if t.arg("is_causal", False):
         allowed = np.tril(np.ones((query[-2], key[-2]), bool))
         scores = t.emit("Where", allowed, scores, lowest)

@@ -69,7 +69,7 @@ def _variance(root: bool, t: NodeTranslation) -> str:
     distance = t.emit("Sub", x, t.emit("ReduceMean", x, places, keepdims=1))
     keep = int(t.arg("keepdim", False))
     total = t.emit("ReduceSumSquare", distance, places, keepdims=keep)
-    y = t.emit("Div", total, np.float32(max(count - correction, 0)))
+    y = t.emit("Div", total, t.real(max(count - correction, 0)))
     return t.emit("Sqrt", y) if root else y
 
 
@@ -98,8 +98,8 @@ def _parameters(t: NodeTranslation, count: int) -> tuple[str, str]:
     """Return scale and bias of `count` channels, which are 1 and 0 if absent."""
     scale, bias = t.optional("weight"), t.optional("bias")
     return (
-        scale or t.constant(np.ones(count, np.float32)),
-        bias or t.constant(np.zeros(count, np.float32)),
+        scale or t.constant(t.real(np.ones(count))),
+        bias or t.constant(t.real(np.zeros(count))),
     )
 
 
@@ -125,7 +125,7 @@ def _batch_norm(t: NodeTranslation) -> Sequence[str]:
 
 def _layer_norm(t: NodeTranslation) -> Sequence[str]:
     shape = t.ints("normalized_shape")
-    scale = t.optional("weight") or t.constant(np.ones(shape, np.float32))
+    scale = t.optional("weight") or t.constant(t.real(np.ones(shape)))
     epsilon = float(t.arg("eps", 1e-5))
     x, bias = t.tensor("input"), t.optional("bias")
     outputs = [k for k, name in enumerate(t.node.outputs) if name]
@@ -137,8 +137,8 @@ def _layer_norm(t: NodeTranslation) -> Sequence[str]:
 
 def _rms_norm(t: NodeTranslation) -> str:
     shape = t.ints("normalized_shape")
-    scale = t.optional("weight") or t.constant(np.ones(shape, np.float32))
-    epsilon = float(t.arg("eps", float(np.finfo(np.float32).eps)))
+    scale = t.optional("weight") or t.constant(t.real(np.ones(shape)))
+    epsilon = float(t.arg("eps", float(np.finfo(t.dtype()).eps)))
     return t.emit(
         "RMSNormalization", t.tensor("input"), scale, axis=-len(shape), epsilon=epsilon
     )
