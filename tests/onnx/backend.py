@@ -212,11 +212,9 @@ def import_test(test: NodeTest) -> SupportedTest | str:
     return reason
 
 
-def describe_mismatch(test: NodeTest, results: Sequence[Array]) -> str:
-    """Describe how the results differ from the expected ones, or return ""."""
-    if len(results) != len(test.outputs):
-        return f"{len(results)} outputs of {len(test.outputs)}"
-    for got, want in zip(results, map(np.asarray, test.outputs), strict=True):
+def describe_mismatch(test: NodeTest, pairs: Iterable[tuple[Array, Array]]) -> str:
+    """Describe how results differ from the expected ones, or return ""."""
+    for got, want in pairs:
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return (
                 f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
@@ -241,22 +239,26 @@ def reference_mismatch(item: SupportedTest) -> str:
 
 def used_parts(
     test: NodeTest, entry: Function, values: Mapping[str, Array], prefix: str = ""
-) -> list[Array]:
-    """Return the results, without elements that are not in use according to a count.
+) -> list[tuple[Array, Array]]:
+    """Return the results with the expected ones, without elements not in use.
 
-    The result is empty if the count differs from the length in the test.
+    A result is empty if its count differs from the length in the test.
     """
     names = [value.name for value in entry.results]
     counted = [name for name in names if f"{name}_count" in names]
-    wanted = zip(without_counts(names), map(np.asarray, test.outputs), strict=True)
-    parts: list[Array] = []
+    expected = list(map(np.asarray, test.outputs))
+    if len(expected) > len(names):
+        # The firmware omits outputs without elements.
+        expected = [array for array in expected if array.size]
+    wanted = zip(without_counts(names), expected, strict=True)
+    parts: list[tuple[Array, Array]] = []
     for name, want in wanted:
         array = values[f"{prefix}{name}"]
         if name in counted:
             count = values[f"{prefix}{name}_count"]
             is_same = not compare_length(0, name, want, array, count).mismatches
             array = cut_to_reference(array, want) if is_same else array[:0]
-        parts.append(array)
+        parts.append((array, want))
     return parts
 
 

@@ -188,3 +188,21 @@ def test_a_slice_and_a_sum_with_a_fixed_length_are_refused() -> None:
     text = _refused(net, net.node("Slice", part, *bounds), net.node("Add", part, x))
     assert "on the data, cut" in text
     assert "on the data, with one of a fixed length" in text
+
+
+def _net_with_an_empty_output() -> tuple[Net, str]:
+    net = Net()
+    bounds = [net.weight(np.array([value])) for value in (2, 2)]
+    return net, net.node("Slice", net.input("x", (3,)), *bounds)
+
+
+def test_an_output_without_elements_beside_others_is_omitted() -> None:
+    net, empty = _net_with_an_empty_output()
+    y = net.node("Relu", "x")
+    module = imported(net.model(empty, y))
+    assert [value.name for value in entry_of(module).results] == [y]
+
+
+def test_a_model_whose_only_output_has_no_elements_is_refused() -> None:
+    net, empty = _net_with_an_empty_output()
+    assert "a tensor without elements" in _refused(net, empty)

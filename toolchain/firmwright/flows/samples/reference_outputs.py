@@ -202,13 +202,16 @@ def _as_stored(values: Array, runtime: RuntimeName) -> Array:
 def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
     """Replace the output names of the model file by the module's names, in order.
 
-    The file has no outputs for the numbers of elements in use.
+    The file has no outputs for the numbers of elements in use, the module none without
+    elements.
     """
     entry = module.entry
     if isinstance(entry, Function):
         names = [value.name for value in entry.results]
     else:
         names = [tensor.name for tensor in module.io.outputs]
+    if len(values) > len(names):
+        values = {name: array for name, array in values.items() if array.size}
     if len(values) < len(names):
         names = without_counts(names)
     if len(values) != len(names):

@@ -117,11 +117,8 @@ def import_onnx_model(
     importer = _OnnxImporter(
         model, emitter, values, cache(is_claimed), hint, list(items)
     )
-    functions = {"main": importer.run()}
-    origin = ModelOrigin(digest)
-    return IRModule(
-        name, functions, emitter.constants, entry_name="main", origin=origin
-    )
+    main, origin = {"main": importer.run()}, ModelOrigin(digest)
+    return IRModule(name, main, emitter.constants, entry_name="main", origin=origin)
 
 
 @dataclass(slots=True)
@@ -133,6 +130,7 @@ class _OnnxImporter:
     hint: str = ""
     items: list[UnsupportedItem] = field(default_factory=list)
     open_inputs: list[InputSizes] = field(default_factory=list)
+    empty_outputs: dict[str, str] = field(default_factory=dict)
     unneeded: set[str] = field(default_factory=set)
     folder: ConstantFolder = field(default_factory=ConstantFolder)
     index: int = 0
@@ -152,6 +150,7 @@ class _OnnxImporter:
                 self.index = index
                 self._import_or_refuse(node, self.model.opset)
         results = [self._import_output(item) for item in self.model.outputs]
+        self._omit_empty_outputs(is_model=any(results))
         outputs = {x.name: self.values.tensors.get(x.name) for x in self.model.outputs}
         results += data_lengths.count_outputs(self.emitter, outputs)
         following: dict[str, Value | None] = {}
@@ -168,6 +167,15 @@ class _OnnxImporter:
         named = tuple(map(self.values.renamed, filter(None, results)))
         inputs = tuple(filter(None, params))
         return Function("main", inputs, body, named, state=tuple(states))
+
+    def _omit_empty_outputs(self, is_model: bool) -> None:
+        """Warn of outputs without elements, or refuse them if there are no others."""
+        for name, why in self.empty_outputs.items():
+            if is_model:
+                message = "%s: output %s has no elements; the firmware omits it."
+                log.warning(message, self.model.file, name)
+            else:
+                self._refuse("OUTPUT", name, why)
 
     def _refuse(self, op: str, where: str, why: str) -> None:
         item = UnsupportedItem(op, where, why)
@@ -223,13 +231,8 @@ class _OnnxImporter:
         if found.fixed is None:
             self.open_inputs.append(found)
         elif found.assumption:
-            log.warning(
-                "%s: %s; %s states it.",
-                self.model.file,
-                found.assumption,
-                found.option,
-                extra={"once": True},
-            )
+            texts = self.model.file, found.assumption, found.option
+            log.warning("%s: %s; %s states it.", *texts, extra={"once": True})
         return found.fixed
 
     def _import_output(self, item: OnnxValueInfo) -> Value | None:
@@ -257,7 +260,7 @@ class _OnnxImporter:
             try:
                 tensor = self.emitter.copy(tensor)
             except NotSupportedError as error:
-                self._refuse("OUTPUT", item.name, str(error))
+                self.empty_outputs[item.name] = str(error)
                 return None
             if item.name not in output_names and item.name not in self.emitter.names:
                 new_names[tensor.name] = unique_name(item.name, self.emitter.names)
