@@ -12,13 +12,14 @@ from markdown_pieces import cell, fence, page, table
 from reference_cli import parsers_of
 
 import firmwright
+from firmwright.audio import Features
 from firmwright.cli.main import _parser, verbs
 from firmwright.flows.board.model_session import ModelSession
 from firmwright.flows.verify.verification import Verification
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Options
 
-VALUES = (Verification, ModelSession, Options, PoolInfo)
+VALUES = (Verification, ModelSession, Options, PoolInfo, Features)
 """What the public names take and give, and users meet thereby."""
 
 

@@ -11,6 +11,8 @@ value is ln(sum(w |X|^2)) / 2 for a transform X of the windowed samples and weig
 the channel, and at least 0; docs/decisions/0098-audio-features.md bounds the error.
 """
 
+from __future__ import annotations
+
 import enum
 from dataclasses import dataclass
 from functools import lru_cache
