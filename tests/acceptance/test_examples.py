@@ -230,6 +230,6 @@ def test_wav_files_become_a_verified_program(tmp_path: Path) -> None:
     )
     clips, equal, *heard = done.stdout.splitlines()
     assert clips == "72 clips, 100 % of those held out are recognized"
-    assert equal == "mps2-an386: 420 outputs equal those of Python's features"
+    assert equal == "mps2-an386: 420 outputs equal those of the features in Python"
     assert [line.split()[-1] for line in heard] == ["up", "down"]
     assert (tmp_path / "project" / "SConstruct").is_file()
