@@ -175,7 +175,8 @@ def main() -> None:
     outputs = run(compiled, stream.reshape(-1, 1, FEATURES.hop))
     expected = run(fw.compile(network), FEATURES.windows(stream, ROWS)[:, None])
     equal = "equal" if np.array_equal(outputs, expected) else "DIFFER FROM"
-    print(f"{asked.board}: {outputs.size} outputs {equal} those of the features in Python")
+    what = f"{outputs.size} outputs {equal} those of the features in Python"
+    print(f"{asked.board}: {what}")
     for second, word in heard(outputs):
         print(f"{second:5.2f} s  {words[word]}")
 
