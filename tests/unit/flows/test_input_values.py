@@ -395,3 +395,23 @@ def test_float_inputs_of_float_models_have_no_warning() -> None:
     (tensor,) = compiled.module.io.inputs
     wild = np.full(tensor.type.shape, 1e9, np.float32)
     assert describe_float_inputs(compiled.imported, [{tensor.name: wild}]) == ()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn"])
+def test_floats_are_rounded_for_an_input_that_stores_fewer_bits(
+    name: str, tmp_path: Path
+) -> None:
+    dtype = get_dtype(name)
+    tensor = IoTensor("x", "x", TensorType((4,), dtype))
+    reals = np.array([0.1, -1.0, np.nan, np.inf], np.float32)
+    narrow, use = convert_values(reals, tensor, EVEN, "")
+    assert (narrow.dtype, use) == (dtype.np, None)
+    assert narrow.tobytes() == reals.astype(dtype.np).tobytes()
+    np.savez(tmp_path / "x.npz", x=narrow)
+    with np.load(tmp_path / "x.npz") as file:
+        again, _ = convert_values(file["x"], tensor, EVEN, "")
+    assert again.dtype == dtype.np
+    assert again.tobytes() == narrow.tobytes()
+    if name != "bfloat16":
+        with pytest.raises(UsageError, match="too large"):
+            convert_values(np.array([1e30], np.float32), tensor, EVEN, "")

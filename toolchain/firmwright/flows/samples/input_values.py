@@ -68,10 +68,13 @@ def convert_values(
     """
     dtype, quantization = tensor.type.dtype, tensor.type.quantization
     is_quantized = quantization is not None and not quantization.per_channel
+    if dtype.computed_as and values.dtype == np.dtype((np.void, dtype.size_bytes)):
+        # The file of an array of ml_dtypes has only the size of its elements.
+        values = values.view(dtype.np)
     if values.dtype == dtype.np:
         return values, _level_use(values) if is_quantized and values.size else None
     match values.dtype.kind:
-        case "f" if dtype.is_float:
+        case "f" if dtype.has_fractions:
             return _narrowed(values, tensor, where), None
         case "f" if is_quantized and values.size:
             assert quantization is not None
@@ -86,10 +89,10 @@ def convert_values(
 
 
 def _narrowed(values: Array, tensor: IoTensor, where: str) -> Array:
-    """Return floats in the input's type; UsageError if finite ones become infinite."""
-    with np.errstate(over="ignore"):
+    """Return floats in the input's type; UsageError if finite ones do not fit."""
+    with np.errstate(over="ignore", invalid="ignore"):
         narrow = values.astype(tensor.type.dtype.np)
-    if not np.array_equal(np.isinf(narrow), np.isinf(values)):
+    if not np.array_equal(np.isfinite(narrow), np.isfinite(values)):
         kind = tensor.type.dtype.np
         what = f"{tensor.name} has values that are too large for {kind}."
         raise UsageError(what, where=where, hint="check the preprocessing.")
@@ -103,7 +106,7 @@ def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
         converted = values.astype(dtype.np)
         outside = converted.astype(values.dtype) != values
     fits = True
-    if dtype.is_float or dtype.np.kind == "b":
+    if dtype.has_fractions or dtype.np.kind == "b":
         fits = not outside.any()
     elif values.size:
         low, high = int(values.min()), int(values.max())
