@@ -33,7 +33,7 @@ _ROUNDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageChoice:
     """The choice of a candidate for each call, its predicted bytes and its time."""
 
     picks: tuple[int, ...]
@@ -85,19 +85,19 @@ class ImageSearch:
         return options
 
     @cached_property
-    def _images(self) -> list[Image]:
+    def _images(self) -> list[ImageChoice]:
         """The results of the descents, the smallest weight of the time first."""
         images = self._descents(list(reversed(_WEIGHTS)))
         images.reverse()
         return images
 
-    def _descents(self, weights: Sequence[int]) -> list[Image]:
+    def _descents(self, weights: Sequence[int]) -> list[ImageChoice]:
         """Return the results of descents for weights that decrease."""
         picks: tuple[int, ...] = ()
         for own in self._options:
             times = [option.item.time for option in own]
             picks = (*picks, times.index(min(times)))
-        images: list[Image] = []
+        images: list[ImageChoice] = []
         for weight in weights:
             picks = self._descend(picks, weight)
             images.append(self._image(picks))
@@ -137,7 +137,7 @@ class ImageSearch:
             has_changed = best.time != time
         return self.chosen(best)
 
-    def image_of(self, chosen: CandidatesPerCall) -> Image:
+    def image_of(self, chosen: CandidatesPerCall) -> ImageChoice:
         """Return the image of the first candidate of each call in `chosen`.
 
         The functions of the candidates tell which options they are.
@@ -150,7 +150,7 @@ class ImageSearch:
                 picks.append(functions.index(id(own[0].function)))
         return self._image(tuple(picks))
 
-    def balanced_with(self, image: Image, time_max: int) -> Image:
+    def balanced_with(self, image: ImageChoice, time_max: int) -> ImageChoice:
         """Return the image with the lowest product of size and time.
 
         It is not larger than `image`, and takes at most `time_max`. The descents begin
@@ -169,7 +169,7 @@ class ImageSearch:
         """Return the chosen option of each call."""
         return [own[pick] for own, pick in zip(self._options, picks, strict=True)]
 
-    def chosen(self, image: Image) -> CandidatesPerCall:
+    def chosen(self, image: ImageChoice) -> CandidatesPerCall:
         """Return each call with the chosen candidate, or without one if it has none."""
         return image.chosen_of(self.candidates_per_call)
 
@@ -261,7 +261,7 @@ class ImageSearch:
             largest[code] = max(largest.get(code, 0), option.item.code_bytes)
         return sum(largest.values())
 
-    def _image(self, picks: tuple[int, ...]) -> Image:
+    def _image(self, picks: tuple[int, ...]) -> ImageChoice:
         """Return the predicted image of a choice: constants, code, calls, main."""
         chosen = self._picked(picks)
         by_code: dict[Hashable, list[_Option]] = {}
@@ -292,7 +292,7 @@ class ImageSearch:
             + len(chosen) * thresholds.CALL_CODE_BYTES
             + thresholds.MAIN_CODE_BYTES
         )
-        return Image(picks, size_bytes, time)
+        return ImageChoice(picks, size_bytes, time)
 
 
 def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ...]]:
