@@ -179,3 +179,10 @@ def test_balanced_images_are_never_larger() -> None:
     found = search(calls)
     small = found.image_of([(call, own[1:]) for call, own in calls])
     assert found.balanced_with(small, time_max=2000) is small
+
+
+def test_a_program_without_a_kernel_has_an_image() -> None:
+    found = search(offers(()))
+    empty = found.image_of(offers(()))
+    assert empty.time == 0
+    assert found.balanced_with(empty, time_max=0) is empty

@@ -157,7 +157,7 @@ class ImageSearch:
         at the fastest image and end where a percent of bytes counts as much as a
         percent of the time of `image`, which is the result if they find nothing better.
         """
-        bytes_per_time = image.size_bytes * _UNIT // image.time
+        bytes_per_time = image.size_bytes * _UNIT // max(image.time, 1)
         weights = [times * bytes_per_time for times in _BALANCED_TIMES]
         within = [image]
         for other in self._descents(weights):
