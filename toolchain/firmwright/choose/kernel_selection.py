@@ -287,16 +287,18 @@ class KernelSelector:
     def _with_shared_code(self, best: ProgramCandidate) -> ProgramCandidate:
         """Return `best`, or a program whose kernels share more code.
 
-        It needs no more memory. The candidates of `best` are priced one by one; only
-        whole images tell which kernels share their code.
+        It needs no more memory and has no other default loops. The candidates of `best`
+        are priced one by one; only whole images tell which kernels share their code.
         """
-        images = ImageSearch(self._undivided, self.oracle.shared_key)
+        scheduled = _without_default_loops(self._undivided, best.calls)
+        images = ImageSearch(scheduled, self.oracle.shared_key)
         own = images.image_of(best.calls)
         time_max = thresholds.SHARED_TIME_PERMILLE * own.time // 1000
         image = images.balanced_with(own, time_max)
         if image is own:
             return best
-        chosen = image.chosen_of(self._divided)
+        divided = _without_default_loops(self._divided, best.calls)
+        chosen = image.chosen_of(divided)
         search = ProgramSearch(self.module, chosen, _no_rows, self.oracle.estimate)
         program = search.whole_calls()
         return best if program.workspace_bytes > best.workspace_bytes else program
@@ -395,6 +397,23 @@ def _nearly_fastest(
         if 100 * item.time <= percent * fastest.time:
             near.append(item)
     return tuple(near)
+
+
+def _without_default_loops(
+    candidates_per_call: CandidatesPerCall, chosen: CandidatesPerCall
+) -> CandidatesPerCall:
+    """Return the candidates with kernels of schedules, and those in `chosen`."""
+    scheduled: list[CallCandidates] = []
+    pairs = zip(candidates_per_call, chosen, strict=True)
+    for (call, candidates), (_, own) in pairs:
+        functions = [item.function for item in own]
+        kept: list[LoweringCandidate] = []
+        for item in candidates:
+            is_chosen = any(item.function is function for function in functions)
+            if is_chosen or item.rule != DEFAULT_SCHEDULE:
+                kept.append(item)
+        scheduled.append((call, kept))
+    return scheduled
 
 
 def _no_rows(index: int, band: int) -> None:
