@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, find_dtype
+from firmwright.base.dtypes import Array
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
@@ -24,6 +24,7 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
+from firmwright.frontends.tflite.element_types import find_computed_dtype
 from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
 from firmwright.ir.core import Attrs
 
@@ -60,7 +61,9 @@ def _count_groups(node: RawNode, tensors: tuple[RawTensor, ...]) -> int:
     x, w = (tensors[index] for index in node.inputs[:2])
     if len(x.shape) != 4 or len(w.shape) != 4 or w.buffer is None:
         return 1
-    if (x.dtype, w.dtype) == ("float32", "int8") or find_dtype(w.dtype) is None:
+    if (x.dtype, w.dtype) == ("float32", "int8") or find_computed_dtype(
+        w.dtype
+    ) is None:
         return 1
     channels, of_group = x.shape[_CHANNELS], w.shape[_CHANNELS]
     if (
@@ -72,7 +75,7 @@ def _count_groups(node: RawNode, tensors: tuple[RawTensor, ...]) -> int:
         return 1
     for index in node.inputs[2:]:
         bias = tensors[index] if index != NO_TENSOR else w
-        if bias.buffer is None or find_dtype(bias.dtype) is None:
+        if bias.buffer is None or find_computed_dtype(bias.dtype) is None:
             return 1
     return channels // of_group
 
@@ -145,7 +148,7 @@ def _add_rows(rewriter: GraphRewriter, index: int, group: int, groups: int) -> i
 
 
 def _array_of(constant: RawTensor) -> Array:
-    dtype = find_dtype(constant.dtype)
+    dtype = find_computed_dtype(constant.dtype)
     assert dtype is not None, "_count_groups checks the types"
     assert constant.buffer is not None
     return np.frombuffer(constant.buffer, dtype.np).reshape(constant.shape)

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from firmwright.base.dtypes import Array, find_dtype
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import decompress_constants
@@ -25,6 +25,7 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
+from firmwright.frontends.tflite.element_types import find_computed_dtype
 from firmwright.frontends.tflite.import_context import ImportSession, dtype_advice
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
@@ -127,12 +128,12 @@ class SubgraphImporter:
                     f"{tensor.dtype}"
                 )
                 self.session.refuse("QUANTIZATION", location, why)
-            if find_dtype(tensor.dtype) is None:
+            if find_computed_dtype(tensor.dtype) is None:
                 unusable.add(tensor.index)
         return unusable
 
     def _type(self, tensor: RawTensor) -> TensorType:
-        dtype = find_dtype(tensor.dtype)
+        dtype = find_computed_dtype(tensor.dtype)
         if dtype is None:
             what = f"element type {tensor.dtype} of tensor {tensor.name}"
             raise NotSupportedError(what)
@@ -157,7 +158,7 @@ class SubgraphImporter:
 
     def _array(self, index: int) -> Array | None:
         tensor = self.graph.tensors[index]
-        dtype = find_dtype(tensor.dtype)
+        dtype = find_computed_dtype(tensor.dtype)
         if index in self.known_arrays or tensor.buffer is None or dtype is None:
             return self.known_arrays.get(index)
         return np.frombuffer(tensor.buffer, dtype.np).reshape(tensor.shape)
@@ -204,7 +205,9 @@ class SubgraphImporter:
         importer = self.session.importer(node.op)
         if bad.intersection(operands):
             dtypes = {self.graph.tensors[i].dtype for i in operands}
-            unknown = sorted(name for name in dtypes if find_dtype(name) is None)
+            unknown = sorted(
+                name for name in dtypes if find_computed_dtype(name) is None
+            )
             if unknown:
                 raise NotSupportedError(f"element type {', '.join(unknown)}")
             return

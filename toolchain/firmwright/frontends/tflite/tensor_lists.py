@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import find_dtype
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
     RawModel,
@@ -25,6 +24,7 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
+from firmwright.frontends.tflite.element_types import find_computed_dtype
 from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
 from firmwright.ir.core import Attrs
 
@@ -153,7 +153,7 @@ class _ListTypes:
     def _type(self, key: ListKey, tensor: RawTensor) -> RawTensor | None:
         examples = self.examples.get(self._root(key), [])
         kinds = {(item.dtype, len(item.shape)) for item in examples}
-        if len(kinds) != 1 or find_dtype(examples[0].dtype) is None:
+        if len(kinds) != 1 or find_computed_dtype(examples[0].dtype) is None:
             return None
         shapes = np.array([item.shape for item in examples])
         shape = tuple(map(int, shapes.max(axis=0)))
@@ -201,7 +201,7 @@ class _GraphLowering:
 
     def _reserve(self, node: RawNode) -> None:
         kind = self.rewriter.tensors[node.outputs[0]]
-        dtype = find_dtype(kind.dtype)
+        dtype = find_computed_dtype(kind.dtype)
         assert dtype is not None, "ensured by _ListTypes"
         sizes = [self._number(size) for size in kind.shape[1:]]
         dims = self._pack(node, [node.inputs[1], *sizes])
