@@ -93,7 +93,7 @@ def test_special_floats_give_the_results_of_litert(board: str, tmp_path: Path) -
     with open_session(compile_for(load_model(path), board)) as session:
         outputs = session.run_all(samples)
     runtime = LiteRtRuntime(data, layers=False, resolver=RESOLVERS["litert"])
-    names = [case.name for case in group for _ in case.outputs]
+    names = [f"{case.builtin} {case.name}" for case in group for _ in case.outputs]
     wrong = set()
     for values, own in zip(samples, outputs, strict=True):
         expected = runtime.run(list(values.values()))
