@@ -185,7 +185,9 @@ class WindowExtents:
 
 def window_extents(op: OpCall, window: ConvWindow) -> WindowExtents:
     """Return the extents of a window that has `adjacent_taps`."""
-    taps = adjacent_taps(window, op.input(0).shape[-1])
+    is_flat = len(op.input(1).shape) == 2  # a fully connected layer
+    depth = op.input(1 if is_flat else 0).shape[-1]
+    taps = adjacent_taps(window, depth)
     assert taps is not None
     *others, channels = op.output.shape
     whole = op.output.elements // channels
@@ -251,6 +253,9 @@ def emit_windows(
         width = b.y.elements // outputs
         if call.source is not None:
             width = width // b.y.shape[0]
+        if window.pointwise and call.source is None:
+            # A fully connected layer may flatten several axes of a sample.
+            pitch = x.elements // width
         if not window.pointwise:
             band = window_rows(b, window, call.padding, ROW_MOVES, call.source)
             source, start, row_step, row = enter(band)
