@@ -163,7 +163,10 @@ def _served(
 def emit_batch(cases: Sequence[ConformanceCase], kernels: Sequence[Kernel]) -> Batch:
     """Return the batch of these kernels with its C sources."""
     module = _planned(kernels)
-    tree = emit_model(module, INTRINSICS, EmitOptions())
+    names = sorted(frozenset[str]().union(*(kernel.targets for kernel in kernels)))
+    # Loops over vectors are printed only for targets that have vectors.
+    targets = {name: parse_target(name) for name in names}
+    tree = emit_model(replace(module, targets=targets), INTRINSICS, EmitOptions())
     files = {
         "kernels.inc": str(tree.files[f"model/{NAME}.c"]),
         f"{NAME}.h": str(tree.files[f"model/{NAME}.h"]),

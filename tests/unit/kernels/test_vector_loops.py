@@ -8,7 +8,18 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, INT16, INT32, INT64, UINT32, DType
+from firmwright.base.dtypes import (
+    FLOAT16,
+    FLOAT32,
+    INT4,
+    INT16,
+    INT32,
+    INT64,
+    UINT4,
+    UINT32,
+    UINT64,
+    DType,
+)
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, Builder
 from firmwright.ir.tir.traversal import statements
@@ -20,6 +31,7 @@ from firmwright.kernels.vector_loops import (
     has_vectors,
     vector_lines,
 )
+from firmwright.passes.tir.narrow_index import narrow_indices
 from firmwright.schedules.vector_loops import mark_vector_loops
 
 TEXT = ScalarText(lambda *_: "number", lambda buffer, *_: buffer.name)
@@ -80,6 +92,55 @@ def test_products_of_64_bits_are_halves() -> None:
     text = "\n".join(vector_lines(only_loop(func), RISCV, TEXT))
     assert "vmul_vv_i32m2" in text
     assert "vmulh_vv_i32m2" in text
+
+
+@pytest.mark.parametrize("is_narrow", [False, True], ids=["wide", "narrow"])
+def test_variables_of_64_bits_are_halves(is_narrow: bool) -> None:
+    def rounded(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        wide = b.load(x, [i]).cast(INT64)
+        product = b.let("product", wide * wide)
+        return (product + (1 << 20)) >> 21
+
+    func = function(rounded, INT32, INT32)
+    func = narrow_indices(func) if is_narrow else func
+    text = "\n".join(vector_lines(only_loop(func), HELIUM, TEXT))
+    assert "vmulhq_s32" in text
+    assert "vorrq_u32" in text
+
+
+def test_variables_of_64_bits_in_indices_are_halves() -> None:
+    def looked_up(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        wide = b.load(x, [i]).cast(INT64)
+        product = b.let("product", wide * wide)
+        return b.load(x, [product >> 30])
+
+    loop = only_loop(function(looked_up, INT32, INT32))
+    assert "vmulhq_s32" in "\n".join(vector_lines(loop, HELIUM, TEXT))
+
+
+def test_factors_of_different_signs_have_no_vectors() -> None:
+    def product(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        value = b.load(x, [i]).cast(UINT64)
+        return (value * (INT32.max + 1) >> 32).cast(UINT32)
+
+    assert has_vectors(only_loop(function(product, UINT32, UINT32)), HELIUM)
+    assert not has_vectors(only_loop(function(product, INT32, UINT32)), HELIUM)
+
+
+@pytest.mark.parametrize("target", [HELIUM, RISCV], ids=lambda each: each.feature)
+def test_stores_of_64_bits_have_no_vectors(target: VectorTarget) -> None:
+    def place(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        return i * 2 + 1
+
+    assert not has_vectors(only_loop(function(place, INT32, INT64)), target)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, INT4, UINT4], ids=str)
+def test_loops_of_storage_types_have_no_vectors(dtype: DType) -> None:
+    def element(b: Builder, x: tir.Buffer, i: ArithExpr) -> ArithExpr:
+        return b.load(x, [i]).cast(INT32)
+
+    assert not has_vectors(only_loop(function(element, dtype, INT32)), HELIUM)
 
 
 @pytest.mark.parametrize("target", [HELIUM, RISCV], ids=lambda each: each.feature)

@@ -22,23 +22,15 @@ from firmwright.ir import tir
 from firmwright.ir.tir.affine import linearize
 from firmwright.ir.tir.flat_index import flat_index
 from firmwright.ir.tir.traversal import bound_vars, free_vars, substitute, walk
-from firmwright.kernels.vector_writer import Lanes, NotVectorizableError, VectorWriter
-
-
-@dataclass(frozen=True, slots=True)
-class WideLanes:
-    """Lanes of 64 bits as their halves, both of UINT32.
-
-    `source` are the lanes of 32 bits of which they are the extension, if they are.
-    """
-
-    low: Lanes
-    high: Lanes
-    dtype: DType
-    source: Lanes | None = None
-
-
-Value: TypeAlias = Lanes | WideLanes
+from firmwright.kernels.vector_writer import (
+    Lanes,
+    NotVectorizableError,
+    Value,
+    VectorWriter,
+    WideLanes,
+    lane_type,
+    literal,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +45,10 @@ class ScalarText:
 
 
 _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+_OF_LOW_BITS = frozenset({"add", "sub", "mul", "shl", "and", "or", "xor"})
+"""Operations, the low bits of which depend on those of the operands only."""
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-_ZERO = Lanes("0u", UINT32, is_number=True, value=0)
-
-
-def _literal(value: int, dtype: DType) -> Lanes:
-    if dtype == UINT32:
-        return Lanes(f"{value}u", dtype, is_number=True, value=value)
-    text = "INT32_MIN" if value == INT32.min else str(value)
-    return Lanes(text, dtype, is_number=True, value=value)
+_ZERO = literal(0, UINT32)
 
 
 @dataclass(slots=True)
@@ -96,7 +83,8 @@ class LoopVectorizer:
                 else:
                     self._statement(substitute(body, {var.name: value}))
             case tir.BufferStore(buffer, indices, value) if buffer.scope == "global":
-                if self._stride(flat_index(buffer, indices)) != 1:
+                is_wide = buffer.dtype.bits > 32
+                if is_wide or self._stride(flat_index(buffer, indices)) != 1:
                     raise NotVectorizableError
                 self.stores.append((node, self._stored(buffer.dtype, value)))
             case _:
@@ -147,7 +135,7 @@ class LoopVectorizer:
         return known
 
     def _computed(self, expr: tir.Expr) -> Value:
-        if expr.dtype.is_float:
+        if expr.dtype.is_float or expr.dtype.computed_as:
             raise NotVectorizableError
         if self._is_shared(expr):
             return self._shared(expr)
@@ -160,7 +148,7 @@ class LoopVectorizer:
                 return self._load(buffer, flat_index(buffer, indices))
             case tir.Binary("mod", a, tir.IntImm(value)) if self._is_mask(a, value):
                 return self._index(expr)
-            case tir.Binary(op, a, b) if _is_index(a) and _is_index(b):
+            case tir.Binary(op, a, b) if self._is_index(a) and self._is_index(b):
                 return self._binary(op, self._index(a), self._index(b), INT32)
             case tir.Binary(op, a, b):
                 return self._binary(op, self._any_value(a), self._any_value(b), a.dtype)
@@ -183,8 +171,8 @@ class LoopVectorizer:
         if dtype == BOOL:
             raise NotVectorizableError
         if isinstance(expr, tir.IntImm):
-            return _literal(expr.value, _lane_type(dtype))
-        lane = _lane_type(dtype)
+            return literal(expr.value, lane_type(dtype))
+        lane = lane_type(dtype)
         return Lanes(self.scalar.number(expr, lane), lane, is_number=True)
 
     def _shared_wide(self, expr: tir.Expr) -> WideLanes:
@@ -197,23 +185,40 @@ class LoopVectorizer:
             case tir.IntImm(value, dtype):
                 lane = INT32 if dtype.signed else UINT32
                 if 0 <= value <= lane.max:
-                    number = _literal(value, lane)
-                    return WideLanes(_literal(value, UINT32), _ZERO, dtype, number)
+                    number = literal(value, lane)
+                    return WideLanes(literal(value, UINT32), _ZERO, dtype, number)
         raise NotVectorizableError
+
+    def _is_index(self, expr: tir.Expr) -> bool:
+        """Return whether an expression is an index that is not narrowed yet.
+
+        Before the pass `narrow_index`, loop variables and indices are of 64 bits, which
+        fit in 32. After it, numbers of 64 bits are those of the arithmetic.
+        """
+        if expr.dtype != INT64 or self.loop.var.dtype != INT64:
+            return False
+        match expr:
+            case tir.IntImm(value):
+                return INT32.min <= value <= INT32.max
+            case tir.Var():
+                return not isinstance(self.values.get(expr), WideLanes)
+            case tir.Binary(_, a, b):
+                return self._is_index(a) and self._is_index(b)
+        return False
 
     def _index(self, expr: tir.Expr) -> Lanes:
         """Return an index, which fits in 32 bits whatever its type."""
         match expr:
-            case tir.IntImm(value):
-                return _literal(value, INT32)
+            case tir.IntImm(value) if INT32.min <= value <= INT32.max:
+                return literal(value, INT32)
             case _ if self._is_shared(expr):
                 return Lanes(self.scalar.number(expr, INT32), INT32, is_number=True)
             case tir.Var() if expr == self.loop.var:
                 return self.out.index(self.scalar.number(expr, INT32))
             case tir.Binary("mod", a, tir.IntImm(value)) if self._is_mask(a, value):
-                mask = _literal(value - 1, INT32)
+                mask = literal(value - 1, INT32)
                 return self._arithmetic("and", self._index(a), mask)
-            case tir.Binary(op, a, b):
+            case tir.Binary(op, a, b) if op in _OF_LOW_BITS:
                 lanes = self._binary(op, self._index(a), self._index(b), INT32)
                 assert isinstance(lanes, Lanes)
                 return lanes
@@ -232,7 +237,7 @@ class LoopVectorizer:
             places = self._typed(self._in_all_lanes(self._index(index)), UINT32)
             lanes = self.out.gather(buffer.dtype, start, places)
         if buffer.dtype == BOOL:
-            return self.out.compare("ne", lanes, _literal(0, lanes.dtype))
+            return self.out.compare("ne", lanes, literal(0, lanes.dtype))
         return lanes
 
     def _typed(self, lanes: Lanes, dtype: DType) -> Lanes:
@@ -244,46 +249,48 @@ class LoopVectorizer:
         if lanes.value is not None:
             bits = lanes.value % (1 << 32)
             wrapped = bits - (1 << 32) if dtype.signed and bits > INT32.max else bits
-            return _literal(wrapped, dtype)
+            return literal(wrapped, dtype)
         if lanes.is_number:
             return Lanes(f"({dtype.c_type})({lanes.text})", dtype, is_number=True)
         return self.out.reinterpret(lanes, dtype)
 
     def _as_integers(self, predicate: Lanes) -> Lanes:
-        one, zero = (self.out.spread(_literal(value, UINT32)) for value in (1, 0))
+        one, zero = (self.out.spread(literal(value, UINT32)) for value in (1, 0))
         return self.out.select(predicate, one, zero)
 
     def _cast(self, dtype: DType, value: Value, source: DType) -> Value:
         if isinstance(value, WideLanes):
             if dtype.bits == 64:
                 return WideLanes(value.low, value.high, dtype, value.source)
+            if dtype == BOOL:
+                raise NotVectorizableError
             return self._narrowed(value.low, dtype)
         if source == BOOL:
             value = self._as_integers(value)
         if dtype == BOOL:
-            return self.out.compare("ne", value, _literal(0, value.dtype))
+            return self.out.compare("ne", value, literal(0, value.dtype))
         if dtype.bits == 64:
             return self._widened(dtype, value)
         is_kept = source.min >= dtype.min and source.max <= dtype.max
         if source == BOOL or is_kept:
-            return self._typed(value, _lane_type(dtype))
+            return self._typed(value, lane_type(dtype))
         return self._narrowed(value, dtype)
 
     def _narrowed(self, lanes: Lanes, dtype: DType) -> Lanes:
         """Return the low bits of lanes as numbers of a type of at most 32 bits."""
-        typed = self._typed(lanes, _lane_type(dtype))
+        typed = self._typed(lanes, lane_type(dtype))
         if dtype.bits == 32:
             return typed
         if not dtype.signed:
-            return self._arithmetic("and", typed, _literal(dtype.max, UINT32))
-        amount = _literal(32 - dtype.bits, INT32)
+            return self._arithmetic("and", typed, literal(dtype.max, UINT32))
+        amount = literal(32 - dtype.bits, INT32)
         return self._shift("shr", self._shift("shl", typed, amount), amount)
 
     def _widened(self, dtype: DType, lanes: Lanes) -> WideLanes:
         low = self._typed(lanes, UINT32)
         if lanes.dtype == UINT32 or (lanes.value is not None and lanes.value >= 0):
             return WideLanes(low, _ZERO, dtype, self._typed(lanes, UINT32))
-        signs = self._shift("shr", self._in_all_lanes(lanes), _literal(31, INT32))
+        signs = self._shift("shr", self._in_all_lanes(lanes), literal(31, INT32))
         return WideLanes(low, self._typed(signs, UINT32), dtype, lanes)
 
     # ---- arithmetic ------------------------------------------------------------------
@@ -291,7 +298,7 @@ class LoopVectorizer:
     def _select(self, dtype: DType, cond: Lanes, a: tir.Expr, b: tir.Expr) -> Lanes:
         if dtype == BOOL or dtype.bits > 32:
             raise NotVectorizableError
-        lane = _lane_type(dtype)
+        lane = lane_type(dtype)
         sides = [self._typed(self._vector(part), lane) for part in (a, b)]
         return self.out.select(cond, *sides)
 
@@ -334,16 +341,16 @@ class LoopVectorizer:
                 low = self._arithmetic("add", a.low, b.low)
                 carry = self.out.compare("lt", low, self._in_all_lanes(b.low))
                 high = self._in_all_lanes(self._arithmetic("add", a.high, b.high))
-                more = self._arithmetic("add", high, _literal(1, UINT32))
+                more = self._arithmetic("add", high, literal(1, UINT32))
                 return WideLanes(low, self.out.select(carry, more, high), a.dtype)
             case "shr" if b.low.value == 32 and not a.dtype.signed:
                 return WideLanes(a.high, _ZERO, a.dtype, a.high)
             case "shr" if b.low.value is not None and 0 < b.low.value < 32:
                 lane = INT32 if a.dtype.signed else UINT32
-                amount = _literal(b.low.value, INT32)
+                amount = literal(b.low.value, INT32)
                 high = self._in_all_lanes(self._typed(a.high, lane))
                 left = self._shift(
-                    "shl", self._typed(high, UINT32), _literal(32 - b.low.value, INT32)
+                    "shl", self._typed(high, UINT32), literal(32 - b.low.value, INT32)
                 )
                 right = self._shift("shr", self._in_all_lanes(a.low), amount)
                 rest = self._typed(self._shift("shr", high, amount), UINT32)
@@ -355,8 +362,8 @@ class LoopVectorizer:
             raise NotVectorizableError
         x, y = a.source, b.source
         if x.dtype != y.dtype:
-            # A number that is not negative has either type.
-            x, y = (self._typed(v, INT32) if v.value is not None else v for v in (x, y))
+            # A number from 0 to INT32.max has either type.
+            x, y = (self._typed(v, INT32) if v.is_natural else v for v in (x, y))
         if x.dtype != y.dtype or (x.is_number and y.is_number):
             raise NotVectorizableError
         if x.is_number:
@@ -364,24 +371,6 @@ class LoopVectorizer:
         low = self._typed(self.out.binary("mul", x, y), UINT32)
         high = self._typed(self.out.binary("mulh", x, y), UINT32)
         return WideLanes(low, high, a.dtype)
-
-
-def _lane_type(dtype: DType) -> DType:
-    if dtype == BOOL:
-        return BOOL
-    return INT32 if dtype.signed else UINT32
-
-
-def _is_index(expr: tir.Expr) -> bool:
-    """Return whether an expression is one of variables, which fit in 32 bits."""
-    if expr.dtype != INT64:
-        return False
-    match expr:
-        case tir.IntImm() | tir.Var():
-            return True
-        case tir.Binary(_, a, b):
-            return _is_index(a) and _is_index(b)
-    return False
 
 
 def is_candidate(loop: tir.For) -> bool:

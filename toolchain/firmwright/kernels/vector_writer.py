@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from firmwright.base.dtypes import DType
+from firmwright.base.dtypes import BOOL, INT32, UINT32, DType
 
 
 class NotVectorizableError(Exception):
@@ -21,6 +22,40 @@ class Lanes:
     dtype: DType
     is_number: bool = False
     value: int | None = None
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether it is a known number that INT32 and UINT32 have."""
+        return self.value is not None and 0 <= self.value <= INT32.max
+
+
+@dataclass(frozen=True, slots=True)
+class WideLanes:
+    """Lanes of 64 bits as their halves, both of UINT32.
+
+    `source` are the lanes of 32 bits of which they are the extension, if they are.
+    """
+
+    low: Lanes
+    high: Lanes
+    dtype: DType
+    source: Lanes | None = None
+
+
+Value: TypeAlias = Lanes | WideLanes
+
+
+def literal(value: int, dtype: DType) -> Lanes:
+    if dtype == UINT32:
+        return Lanes(f"{value}u", dtype, is_number=True, value=value)
+    text = "INT32_MIN" if value == INT32.min else str(value)
+    return Lanes(text, dtype, is_number=True, value=value)
+
+
+def lane_type(dtype: DType) -> DType:
+    if dtype == BOOL:
+        return BOOL
+    return INT32 if dtype.signed else UINT32
 
 
 class VectorWriter(ABC):
