@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
+import onnx
 from firmwright.oracle import reference_worker
 from firmwright.oracle.onnx_rewriting import with_unsigned_weights
 from firmwright.oracle.reference_worker import LAYOUT_OPTIMIZERS, OnnxRuntimeSession
@@ -242,3 +243,17 @@ def test_a_model_without_such_weights_keeps_its_bytes() -> None:
     # An unknown field, which writing the model again might move.
     unusual = model + b"\xa2\x06\x00"
     assert with_unsigned_weights(unusual) is unusual
+
+
+def test_a_state_of_floats_starts_with_zeros_and_is_updated() -> None:
+    net = Net()
+    y = net.node("Add", net.input("x", (2,)), net.input("state", (2,)))
+    following = net.node("Mul", y, net.scalar(0.5))
+    model = onnx.ModelProto.FromString(net.model(y, following))
+    entry = model.metadata_props.add()
+    entry.key, entry.value = f"{reference_worker.STATE_KEY}state", following
+    session = OnnxRuntimeSession(model.SerializeToString(), layers=False)
+    x = np.array([1, -2], np.float32)
+    for factor in (1.0, 1.5, 1.75):
+        (got,) = session.run([x])
+        np.testing.assert_array_equal(got, x * np.float32(factor))

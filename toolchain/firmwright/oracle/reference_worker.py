@@ -122,7 +122,8 @@ class OnnxRuntimeSession:
         self._state: dict[str, Array] = {}
         for item in self._session.get_inputs():
             if item.name in self._updates:
-                dtype = item.type[len("tensor(") : -1]
+                kind = item.type[len("tensor(") : -1]
+                dtype = "float32" if kind == "float" else kind
                 self._state[item.name] = np.zeros(item.shape, dtype)
             else:
                 self.input_names.append(item.name)
