@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from firmwright.base.errors import UnsupportedError
 from firmwright.ir.module import IRModule
 from onnx import TensorProto, helper
 from tests.onnx.backend import run_merged
@@ -143,7 +144,14 @@ def _cast_cases() -> Iterator[Case]:
     yield _case("Cast", np.array([1e19, 2.0**63, 3.7], "f4"), to=TensorProto.UINT64)
 
 
-CASES = (*_float64_cases(), *_uint64_cases(), *_cast_cases())
+def _cases_with_nan() -> Iterator[Case]:
+    x, y = np.array([[1, np.nan, 2, np.nan], [np.nan, 3, -1, np.nan]])
+    for op in ("Max", "Min"):
+        yield _case(op, x, y)
+        yield _case(op, x, y, constants=1)
+
+
+CASES = (*_float64_cases(), *_uint64_cases(), *_cast_cases(), *_cases_with_nan())
 
 
 def _expected(data: bytes, sample: Mapping[str, Array]) -> list[Array]:
@@ -173,6 +181,36 @@ def test_the_references_are_those_of_onnx_runtime() -> None:
         wanted = _expected(case.model(), case.sample)
         _check(list(results(module, case.sample).values()), wanted)
         _check(list(results(optimized(module), case.sample).values()), wanted)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_floats_are_rounded_to_integers_of_four_bits(kind: int, source: str) -> None:
+    """A double next to a half is not rounded to the half first."""
+    values = [1.5, -2.5, 3.7, 2.4999999999, 0.49999999999999994, -1e300, 3e9]
+    with np.errstate(over="ignore"):
+        x = np.array([*values, np.inf, np.nan, 17.5]).astype(source)
+    net = Net(opset=21)
+    net.input("x", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))
+    narrow = net.node("Cast", "x", to=kind)
+    data = net.model(net.node("Cast", narrow, to=TensorProto.INT32))
+    (got,) = results(imported(data), {"x": x}).values()
+    np.testing.assert_array_equal(got, _expected(data, {"x": x})[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (TensorProto.FLOAT16, TensorProto.UINT16),
+        (TensorProto.INT16, TensorProto.BFLOAT16),
+    ],
+)
+def test_the_bits_of_stored_floats_are_refused(source: int, target: int) -> None:
+    """A conversion of the number would be another result."""
+    net = Net(opset=26)
+    data = net.model(net.node("BitCast", net.input("x", (3,), source), to=target))
+    with pytest.raises(UnsupportedError, match="the bits of"):
+        imported(data)
 
 
 def _check_compiled(board: str) -> None:

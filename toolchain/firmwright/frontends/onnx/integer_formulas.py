@@ -8,6 +8,11 @@ _UINT64_TRUNCATION = (
     "whole = uint64(int64(where(low, max(a, -9223372036854775808.0), rest))); "
     "where(low, whole, whole + 9223372036854775808)"
 )
+_NEAREST = (
+    "cut = where(a < 0.0, ceil(a), floor(a)); "
+    "beyond = where(a < 0.0, cut - 1.0, cut + 1.0); "
+    "near = where(abs(a - cut) < 0.5, cut, beyond)"
+)
 
 
 def truncation(dtype: DType) -> str:
@@ -31,4 +36,4 @@ def rounding(dtype: DType) -> str:
     """
     end = 2.0**31
     whole = f"int32(where(near < {end!r}, max(near, {-end!r}), {-end!r}))"
-    return f"near = round(a); {dtype.name}({whole})"
+    return f"{_NEAREST}; {dtype.name}({whole})"

@@ -80,7 +80,8 @@ def _unsqueeze(c: NodeContext) -> OnnxValue:
 def _bit_cast(c: NodeContext) -> OnnxValue:
     before = c.dtype(0)
     after = supported_dtype(dtype_name(int(c.attr("to", 0))))
-    if before.size_bytes != after.size_bytes:
+    is_stored = before.computed_as or after.computed_as
+    if is_stored or before.size_bytes != after.size_bytes:
         raise NotSupportedError(f"the bits of {before.name} as {after.name}")
     if not (before.is_float or after.is_float):
         return c.emit.cast(c.input(0), after)

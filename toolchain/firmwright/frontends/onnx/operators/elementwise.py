@@ -184,7 +184,7 @@ def _extreme(function: str, c: NodeContext) -> OnnxValue:
         if isinstance(y, ConstantValue) and not _has_nan(y):
             return c.emit.expression(f"{function}(b, a)", x, y)
         is_number = isinstance(x, ConstantValue) and not _has_nan(x)
-        if is_number or c.dtype(0) != FLOAT32:
+        if is_number or not c.dtype(0).is_float:
             return c.emit.expression(f"{function}(a, b)", x, y)
         # The function is its last operand if one is NaN.
         return c.emit.expression(f"where(a != a, a, {function}(a, b))", x, y)
