@@ -190,6 +190,17 @@ def test_a_slice_and_a_sum_with_a_fixed_length_are_refused() -> None:
     assert "on the data, with one of a fixed length" in text
 
 
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integer_divisors_are_refused(op: str) -> None:
+    """Divisors that are not in use may be 0, for which C has no result."""
+    net = Net()
+    x = net.input("x", (6,), TensorProto.INT64)
+    mask = net.input("mask", (6,), TensorProto.BOOL)
+    part = net.node("Compress", x, mask, axis=0)
+    text = _refused(net, net.node(op, net.weight(np.array(60)), part))
+    assert "on the data, as the divisor of integers" in text
+
+
 def _net_with_an_empty_output() -> tuple[Net, str]:
     net = Net()
     bounds = [net.weight(np.array([value])) for value in (2, 2)]
