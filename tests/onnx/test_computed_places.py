@@ -180,3 +180,43 @@ def test_a_number_of_samples_that_depends_on_regions_is_refused() -> None:
     data = net.model(net.node("RoiAlign", x, rois, batches))
     with pytest.raises(UnsupportedError, match="sampling_ratio=0 with mode=avg"):
         imported(data)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"output_height": 1 << 30}, "a result of .* bytes"),
+        ({"sampling_ratio": 1 << 40}, "a result of .* bytes"),
+        ({"output_width": 0}, "a tensor without elements"),
+    ],
+)
+def test_regions_of_no_or_too_many_samples_are_refused(
+    changed: dict[str, int], reason: str
+) -> None:
+    net = Net(opset=16)
+    x, rois = net.input("x", (1, 1, 4, 4)), net.input("rois", (2, 4))
+    batches = net.weight(np.zeros(2, np.int64))
+    attrs = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+    y = net.node("RoiAlign", x, rois, batches, **(attrs | changed))
+    with pytest.raises(UnsupportedError, match=reason):
+        imported(net.model(y))
+
+
+@pytest.mark.parametrize(
+    ("image", "attrs", "reason"),
+    [
+        ((3, 3), {"strides": [0, 1]}, "sizes below 1"),
+        ((3, 3), {"dilations": [1, -1]}, "sizes below 1"),
+        ((5, 5), {"pads": [-1, -1, -1, -1]}, "padding below 0"),
+        ((-3, -3), {}, "sizes below 1"),
+        ((1 << 20, 1 << 20), {"strides": [(1 << 20) - 2] * 2}, "a result of .* bytes"),
+    ],
+)
+def test_undefined_or_too_large_images_of_columns_are_refused(
+    image: tuple[int, int], attrs: dict[str, Any], reason: str
+) -> None:
+    net = Net(opset=18)
+    sizes = net.weight(np.array(image)), net.weight(np.array([2, 2]))
+    y = net.node("Col2Im", net.input("x", (1, 4, 4)), *sizes, **attrs)
+    with pytest.raises(UnsupportedError, match=reason):
+        imported(net.model(y))

@@ -71,6 +71,38 @@ def test_ngrams_of_texts_are_refused() -> None:
         imported(net.model(net.node("TfIdfVectorizer", x, **attrs)))
 
 
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"ngram_indexes": [0, 1, 1 << 40]}, "a result of .* bytes"),
+        ({"ngram_indexes": [0, 1, -1]}, "3 columns of 3 n-grams"),
+        ({"ngram_indexes": [0, 1]}, "2 columns of 3 n-grams"),
+        ({"ngram_indexes": [0, 1, 1]}, "several n-grams of one result"),
+        ({"min_gram_length": 3}, "n-grams of 3 to 2 items"),
+        ({"min_gram_length": 0}, "n-grams of 0 to 2 items"),
+        ({"max_skip_count": -3}, "-3 items skipped"),
+        ({"ngram_counts": [0, 6]}, "start at .0, 6. of 4"),
+        ({"mode": "IDFTF"}, "IDFTF of"),
+        ({"pool_int64s": [1, (1 << 32) + 2, 1, 2]}, "items that int32 does not have"),
+    ],
+)
+def test_undefined_ngrams_are_refused(changed: dict[str, Any], reason: str) -> None:
+    net = Net()
+    attrs: dict[str, Any] = {
+        "mode": "TF",
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+        "max_skip_count": 0,
+        "ngram_counts": [0, 2],
+        "ngram_indexes": [0, 1, 2],
+        "pool_int64s": [1, 2, 1, 2],
+    }
+    x = net.input("x", (6,), TensorProto.INT32)
+    y = net.node("TfIdfVectorizer", x, **(attrs | changed))
+    with pytest.raises(UnsupportedError, match=reason):
+        imported(net.model(y))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_determinants_equal_onnx_runtime(size: int) -> None:
     net = Net(size)

@@ -461,3 +461,11 @@ def test_a_node_with_impossible_attributes_is_refused(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     with pytest.raises(UnsupportedError):
         imported(model.SerializeToString())
+
+
+def test_a_scan_of_too_many_samples_is_refused() -> None:
+    net, node = Net(opset=8), SCAN
+    x = net.input("x", (257, 2, 3))
+    y = net.node("Scan", "", x, **node.attrs)
+    with pytest.raises(UnsupportedError, match="257 samples, not 1 to 256"):
+        imported(net.model(y))

@@ -69,6 +69,12 @@ class WorkBudget:
             raise NotSupportedError(f"{what} ({RAISED_BY})")
 
 
+def check_result_bytes(size: int) -> None:
+    """Raise NotSupportedError if the result of a node has more bytes than a tensor."""
+    if size > scaled_limit(TENSOR_BYTES_MAX):
+        raise NotSupportedError(f"a result of {size:,} bytes ({RAISED_BY})")
+
+
 def check_count(count: int, limit: int, description: str, where: str) -> None:
     """Raise ModelError above a limit; `description` has the count as {}."""
     if count > scaled_limit(limit):

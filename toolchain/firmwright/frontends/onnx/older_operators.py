@@ -31,6 +31,8 @@ from firmwright.ir.graph import unique_name
 
 OPSET_MIN = 13
 """The opset of all rewritten nodes, and the oldest that importers know."""
+_SAMPLES_MAX = 256
+"""The samples of a scan, each of which has nodes of its own."""
 
 
 @dataclass(slots=True)
@@ -221,6 +223,11 @@ def _scan(r: _Rewriting) -> None:
     shape = r.facts.shape(inputs[-1])
     if lengths or not shape or not isinstance(shape[0], int):
         raise NotSupportedError("a scan of opset 8 with lengths, or of an unknown size")
+    most = scaled_limit(_SAMPLES_MAX)
+    if not 1 <= shape[0] <= most:
+        raise NotSupportedError(
+            f"a scan of {shape[0]:,} samples, not 1 to {most} ({RAISED_BY})"
+        )
     directions = r.attrs.pop("directions", None)
     if directions is not None:
         r.attrs["scan_input_directions"] = directions

@@ -10,6 +10,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import check_result_bytes
 from firmwright.frontends.onnx.node_context import (
     ConstantValue,
     Importer,
@@ -150,6 +151,10 @@ def _roi_align(c: NodeContext) -> OnnxValue:
     emit, (samples, channels, height, width) = c.emit, c.shape(0)
     regions = c.shape(1)[0]
     rows, columns = int(c.attr("output_height", 1)), int(c.attr("output_width", 1))
+    if min(rows, columns) < 1:
+        raise NotSupportedError("a tensor without elements")
+    elements = regions * rows * columns * points**2 * channels
+    check_result_bytes(elements * FLOAT32.size_bytes)
     down = _region_taps(c, 0, rows, points)
     across = _region_taps(c, 1, columns, points)
     last = emit.transpose(c.input(0), (0, 2, 3, 1))

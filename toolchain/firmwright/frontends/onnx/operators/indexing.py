@@ -8,6 +8,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, INT32, INT64
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import check_result_bytes
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import (
     ConstantValue,
@@ -204,6 +205,8 @@ def _col2im(c: NodeContext) -> OnnxValue:
     pads = c.attr("pads") or (0,) * 2 * rank
     strides = c.attr("strides") or (1,) * rank
     dilations = c.attr("dilations") or (1,) * rank
+    if min(*image, *window, *strides, *dilations) < 1 or min(pads) < 0:
+        raise NotSupportedError("sizes below 1 or padding below 0")
     padded = [n + pads[k] + pads[k + rank] for k, n in enumerate(image)]
     counts: list[int] = []
     for size, extent, dilation, step in zip(
@@ -212,6 +215,7 @@ def _col2im(c: NodeContext) -> OnnxValue:
         counts.append((size - dilation * (extent - 1) - 1) // step + 1)
     if math.prod(counts) != places or rows % taps:
         raise NotSupportedError(f"columns {list(c.shape(0))} of an image {list(image)}")
+    check_result_bytes(math.prod(padded) * samples * rows * c.dtype(0).size_bytes)
     indices = np.zeros((taps, places), np.int64)
     tap_grid, place_grid = np.indices(window), np.indices(counts)
     for axis, size in enumerate(padded):

@@ -9,19 +9,23 @@ from itertools import pairwise
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.resource_limits import check_result_bytes
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.ir.graph.attributes.movement import BroadcastAttrs
 from firmwright.ops.expression_language import INPUT_NAMES
 
 _LENGTH_MAX = len(INPUT_NAMES) // 2
+_MODES = ("TF", "IDF", "TFIDF")
 
 
 def _pools(c: NodeContext) -> dict[int, Array]:
     """Return the n-grams [count, n] of each length n."""
     pool = np.array(c.attr("pool_int64s") or (), np.int64)
     starts = [*c.attr("ngram_counts"), len(pool)]
+    if starts[0] != 0 or starts != sorted(starts):
+        raise NotSupportedError(f"n-grams that start at {starts[:-1]} of {len(pool)}")
     pools: dict[int, Array] = {}
     for length, (first, last) in enumerate(pairwise(starts), start=1):
         if (last - first) % length:
@@ -39,6 +43,8 @@ def _count(
     kind = sequences.type.dtype
     names = INPUT_NAMES[:length], INPUT_NAMES[length:]
     equal = " & ".join(f"({a} == {b})" for a, b in zip(*names, strict=False))
+    if grams.min() < kind.min or grams.max() > kind.max:
+        raise NotSupportedError(f"n-grams of items that {kind.name} does not have")
     pools: list[OnnxValue] = []
     for column in grams.T.astype(kind.np):
         pools.append(emit.const(column.reshape(1, 1, -1), "pool"))
@@ -60,19 +66,35 @@ def _count(
     return total
 
 
+def _places(c: NodeContext, grams: int) -> Array:
+    """Return the column of each n-gram; NotSupportedError if they are not distinct."""
+    places = np.array(c.attr("ngram_indexes"), np.int64)
+    if len(places) != grams or not grams or places.min() < 0:
+        raise NotSupportedError(f"{len(places)} columns of {grams} n-grams")
+    if len(np.unique(places)) < grams:
+        raise NotSupportedError("several n-grams of one result")
+    return places
+
+
+def _lengths(c: NodeContext) -> range:
+    least, most = int(c.attr("min_gram_length")), int(c.attr("max_gram_length"))
+    if not 1 <= least <= most <= _LENGTH_MAX:
+        raise NotSupportedError(f"n-grams of {least} to {most} items")
+    return range(least, most + 1)
+
+
 def _vectorize(c: NodeContext) -> OnnxValue:
     if c.dtype(0).is_float or c.attr("pool_strings"):
         raise NotSupportedError("n-grams of texts")
     emit, shape, mode = c.emit, c.shape(0), c.attr("mode")
-    lengths = range(int(c.attr("min_gram_length")), int(c.attr("max_gram_length")) + 1)
-    if not shape or not lengths or lengths[-1] > _LENGTH_MAX:
-        raise NotSupportedError(f"n-grams of {lengths[0]} to {lengths[-1]} items")
+    lengths, pools, skipped = _lengths(c), _pools(c), int(c.attr("max_skip_count"))
+    if not shape or mode not in _MODES or skipped < 0:
+        raise NotSupportedError(f"{mode} of {list(shape)}, {skipped} items skipped")
     samples = shape[0] if len(shape) > 1 else 1
     sequences = emit.reshape(c.input(0), (samples, shape[-1]))
-    places, pools = np.array(c.attr("ngram_indexes")), _pools(c)
+    places = _places(c, sum(map(len, pools.values())))
     columns, first = int(places.max()) + 1, 0
-    if len(set(places.tolist())) < len(places):
-        raise NotSupportedError("several n-grams of one result")
+    check_result_bytes(samples * columns * FLOAT32.size_bytes)
     counts: list[OnnxValue] = []
     sources = np.full(columns, -1)
     used = 0
@@ -81,7 +103,7 @@ def _vectorize(c: NodeContext) -> OnnxValue:
         first += len(grams)
         if length not in lengths or not len(grams):
             continue
-        gaps = range(1, 2 if length == 1 else int(c.attr("max_skip_count")) + 2)
+        gaps = range(1, 2 if length == 1 else skipped + 2)
         counts.append(_count(c, sequences, grams, gaps))
         sources[own] = np.arange(used, used + len(grams))
         used += len(grams)

@@ -13,11 +13,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.resource_limits import (
-    RAISED_BY,
-    TENSOR_BYTES_MAX,
-    scaled_limit,
-)
+from firmwright.base.resource_limits import check_result_bytes
 from firmwright.frontends.onnx.node_context import (
     Importer,
     NodeContext,
@@ -271,9 +267,8 @@ def _resized(c: NodeContext) -> OnnxValue:
     axes = _resized_axes(c)
     if min(axis.outputs for axis in axes) < 1:
         raise NotSupportedError("a tensor without elements")
-    size = math.prod(axis.outputs for axis in axes) * x.type.dtype.size_bytes
-    if size > scaled_limit(TENSOR_BYTES_MAX):
-        raise NotSupportedError(f"a result of {size:,} bytes ({RAISED_BY})")
+    count = math.prod(axis.outputs for axis in axes)
+    check_result_bytes(count * x.type.dtype.size_bytes)
     if mode == "cubic" and len(axes) not in (2, 3, 4):
         # ONNX Runtime refuses it, too.
         raise NotSupportedError(f"a cubic resize of {len(axes)} dimensions")
