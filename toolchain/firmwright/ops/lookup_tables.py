@@ -67,8 +67,9 @@ def build_lut(
     """Return the entries for real ranges; every operation rounds to `kind`."""
     low = kind(inputs[0])
     high = kind(inputs[1])
-    lowest = kind(outputs[0])
-    highest = kind(outputs[1])
+    with np.errstate(over="ignore"):  # ranges beyond float32
+        lowest = kind(outputs[0])
+        highest = kind(outputs[1])
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)
     steps = np.arange(_STEPS).astype(kind)
