@@ -2,8 +2,8 @@
 
 Conversion to a narrower integer keeps the low bits; nonzero values become true. Floats
 are truncated toward zero and saturated, and NaN becomes the greatest integer, as in
-LiteRT (in TFLM: 0). Quantization is ignored. Semantics: TFLite's Cast and
-LogicalNot.
+LiteRT (in TFLM: 0). float16 is converted by way of float32. Quantization is ignored.
+Semantics: TFLite's Cast and LogicalNot.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import (
     BOOL,
+    FLOAT16,
     FLOAT32,
     FLOAT64,
     INT8,
@@ -31,8 +32,21 @@ from firmwright.ops.elementwise import compute_elements, lower_elementwise, unar
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.row_windows import elementwise_row_window
+from firmwright.ops.storage_types import convert, convert_expr
 
-_DTYPES = (BOOL, FLOAT32, FLOAT64, INT8, INT16, INT32, UINT8, UINT32, INT64, UINT64)
+_DTYPES = (
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT32,
+    INT64,
+    UINT64,
+)
 _MANTISSA_BITS = {FLOAT32: 24, FLOAT64: 53}
 """The significant bits of a float."""
 
@@ -45,25 +59,26 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    (x,) = arrays
+    kind = call.output.dtype
+    x = convert(arrays[0], call.input(0).dtype.computed)
     if _is_truncation(call):
-        kind = call.output.dtype
         inside = (x >= kind.min) & (x < float(kind.max + 1))
         whole = np.where(inside, x, 0).astype(kind.np)
         x = np.where(inside, whole, np.where(x < 0, kind.min, kind.max))
-    return (x.astype(call.output.dtype.np),)
+    return (convert(x, kind),)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
+    own, kind = call.input(0).dtype.computed, call.output.dtype
     if _is_truncation(call):
-        lower_elementwise(b, lambda x: _truncated(x[0], call.output.dtype))
+        lower_elementwise(b, lambda x: _truncated(convert_expr(x[0], own), kind))
     else:
-        lower_elementwise(b, lambda x: x[0].cast(call.output.dtype))
+        lower_elementwise(b, lambda x: convert_expr(x[0], kind))
 
 
 def _is_truncation(call: OpCall) -> bool:
     x, y = call.input(0).dtype, call.output.dtype
-    return x.is_float and y.is_int
+    return x.computed.is_float and y.is_int
 
 
 def _truncated(x: ArithExpr, kind: DType) -> ArithExpr:

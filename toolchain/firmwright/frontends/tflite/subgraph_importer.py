@@ -25,7 +25,10 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
-from firmwright.frontends.tflite.element_types import find_computed_dtype
+from firmwright.frontends.tflite.element_types import (
+    find_operand_dtype,
+    find_tensor_dtype,
+)
 from firmwright.frontends.tflite.import_context import ImportSession, dtype_advice
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
@@ -93,7 +96,7 @@ class SubgraphImporter:
         self.session.reached.add(self.index)
         bad = self._unusable_tensors()
         for node in self.graph.nodes:
-            self._import_node(node, bad)
+            self._import_node(node)
         inputs = [index for index in self.graph.inputs if index not in bad]
         params = tuple(map(self._value, inputs))
         outputs = [index for index in self.graph.outputs if index not in bad]
@@ -128,12 +131,12 @@ class SubgraphImporter:
                     f"{tensor.dtype}"
                 )
                 self.session.refuse("QUANTIZATION", location, why)
-            if find_computed_dtype(tensor.dtype) is None:
+            if find_tensor_dtype(tensor.dtype) is None:
                 unusable.add(tensor.index)
         return unusable
 
     def _type(self, tensor: RawTensor) -> TensorType:
-        dtype = find_computed_dtype(tensor.dtype)
+        dtype = find_tensor_dtype(tensor.dtype)
         if dtype is None:
             what = f"element type {tensor.dtype} of tensor {tensor.name}"
             raise NotSupportedError(what)
@@ -158,12 +161,12 @@ class SubgraphImporter:
 
     def _array(self, index: int) -> Array | None:
         tensor = self.graph.tensors[index]
-        dtype = find_computed_dtype(tensor.dtype)
+        dtype = find_tensor_dtype(tensor.dtype)
         if index in self.known_arrays or tensor.buffer is None or dtype is None:
             return self.known_arrays.get(index)
         return np.frombuffer(tensor.buffer, dtype.np).reshape(tensor.shape)
 
-    def _import_node(self, node: RawNode, bad: set[int]) -> None:
+    def _import_node(self, node: RawNode) -> None:
         try:
             match node.op:
                 case "VAR_HANDLE":
@@ -184,7 +187,7 @@ class SubgraphImporter:
                 case decompress_constants.DECODE_OPERATOR:
                     self._import_decode(node)
                 case _:
-                    self._import_operator(node, bad)
+                    self._import_operator(node)
         except NotSupportedError as error:
             why = "; ".join(filter(None, (str(error), self._advice(node))))
             self.session.refuse(node.op, str(node.span), why)
@@ -199,18 +202,16 @@ class SubgraphImporter:
     def _tensors_at(self, places: Sequence[int]) -> list[RawTensor]:
         return [self.graph.tensors[index] for index in places if index != NO_TENSOR]
 
-    def _import_operator(self, node: RawNode, bad: set[int]) -> None:
+    def _import_operator(self, node: RawNode) -> None:
         places = (*node.inputs, *node.outputs)
         operands = [index for index in places if index != NO_TENSOR]
         importer = self.session.importer(node.op)
-        if bad.intersection(operands):
-            dtypes = {self.graph.tensors[i].dtype for i in operands}
-            unknown = sorted(
-                name for name in dtypes if find_computed_dtype(name) is None
-            )
-            if unknown:
-                raise NotSupportedError(f"element type {', '.join(unknown)}")
-            return
+        dtypes = {self.graph.tensors[i].dtype for i in operands}
+        unknown = sorted(
+            name for name in dtypes if find_operand_dtype(name, node.op) is None
+        )
+        if unknown:
+            raise NotSupportedError(f"element type {', '.join(unknown)}")
         call = self._import_call(importer, node)
         if not self._fold_call(call, node.outputs):
             check_has_elements(self.session, call)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from firmwright.base.dtypes import INT16
+from firmwright.base.dtypes import FLOAT16, FLOAT32, INT16
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
@@ -24,7 +24,6 @@ _UNARY = (
     "cast",
     "ceil",
     "cos",
-    "dequantize",
     "elu",
     "exp",
     "floor",
@@ -97,6 +96,13 @@ def _select(context: ImportContext) -> ImportedCall:
     return ImportedCall("select", NO_ATTRS, (0, 1, 2))
 
 
+def _dequantize(context: ImportContext) -> ImportedCall:
+    require_tensors(context, 1)
+    types = input_type(context).dtype, context.outputs[0].dtype
+    op = "cast" if types == (FLOAT16, FLOAT32) else "dequantize"
+    return ImportedCall(op, NO_ATTRS, (0,))
+
+
 def _add_n(context: ImportContext) -> ImportedCall:
     require_tensors(context, max(1, len(context.inputs)))
     return ImportedCall("add_n", NO_ATTRS, tuple(range(len(context.inputs))))
@@ -107,6 +113,7 @@ IMPORTERS: Mapping[str, Importer] = {
     **{name.upper(): plain_importer(name, 2) for name in _BINARY},
     **{name.upper(): plain_importer(name, 2, _activation_attrs) for name in _ACTIVATED},
     "ADD_N": Importer("add_n", _add_n),
+    "DEQUANTIZE": Importer("dequantize", _dequantize),
     "GELU": plain_importer("gelu", 1, _gelu_attrs),
     "LEAKY_RELU": plain_importer("leaky_relu", 1, _leaky_relu_attrs),
     "SELECT": Importer("select", _select),
