@@ -1,5 +1,7 @@
 """C identifiers for names in models."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,10 @@ from firmwright.base.c_identifiers import (
     UniqueNamer,
     is_identifier,
     to_c_identifier,
+    to_model_identifier,
 )
+
+RUNTIME = Path(__file__).parents[3] / "runtime_c"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,27 @@ def test_identifiers_of_any_text_are_valid_and_stable(name: str) -> None:
     assert is_identifier(identifier)
     assert len(identifier) <= MAX_LENGTH + 1
     assert to_c_identifier(identifier).rstrip("_") == identifier.rstrip("_")
+
+
+@pytest.mark.parametrize(
+    ("name", "identifier"),
+    [
+        ("features", "features_"),
+        ("String", "String_"),
+        ("fwr_baud", "fwr_baud_"),
+        ("int", "int_"),
+        ("kws", "kws"),
+    ],
+)
+def test_no_model_is_named_as_a_header(name: str, identifier: str) -> None:
+    assert to_model_identifier(name) == identifier
+    assert to_model_identifier(identifier) == identifier
+
+
+def test_no_model_is_named_as_a_header_of_the_runtime() -> None:
+    headers = [file.stem for file in RUNTIME.rglob("*.h")]
+    assert "fwr" in headers
+    assert [to_model_identifier(name) for name in headers] == [f"{h}_" for h in headers]
 
 
 @given(st.lists(st.text(alphabet="aA_1-/", max_size=4)))

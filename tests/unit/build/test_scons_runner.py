@@ -322,6 +322,20 @@ pool = "sram"
 
 
 @pytest.mark.host_c
+def test_a_header_of_a_model_hides_none_of_the_c_library(
+    twice: Tree, tmp_path: Path
+) -> None:
+    hidden: dict[str, str | bytes] = {
+        f"{folder}/{name}.h": "#error hidden\n"
+        for folder in ("model", "runtime", "board", "firmware")
+        for name in ("features", "stdint")
+    }
+    assert not set(hidden) & set(twice().files)
+    tree = twice("    (void)SIZE_MAX;\n").merged(SourceTree(hidden))
+    assert build(load_board("host"), tree, tmp_path).elf.is_file()
+
+
+@pytest.mark.host_c
 def test_a_compile_error_shows_the_compilers_message(
     twice: Tree, tmp_path: Path
 ) -> None:

@@ -90,6 +90,19 @@ def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
     assert image.library is not None
 
 
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", ["features", "String", "cortex_m"])
+def test_a_model_named_as_a_header_has_other_files(
+    name: str, tmp_path: Path, digits_path: Path
+):
+    file = tmp_path / f"{name}.tflite"
+    file.write_bytes(digits_path.read_bytes())
+    image = build_image(compile_for(load_model(file)), "release", tmp_path / "out")
+    assert image.library is not None
+    headers = {header.name for header in (tmp_path / "out" / "model").glob("*.h")}
+    assert headers == {f"{name}_.h", f"{name}__weights.h"}
+
+
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache of two builds, an object and a model of 1,000 bytes, two of them in use."""

@@ -26,7 +26,38 @@ unix arm
 """
 
 
+_C_HEADERS = """
+assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal
+stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib
+stdnoreturn string tgmath threads time uchar wchar wctype
+"""
+_POSIX_HEADERS = """
+aio cpio devctl dirent dlfcn endian fcntl fmtmsg fnmatch ftw glob grp iconv langinfo
+libgen libintl monetary mqueue ndbm netdb nl_types poll pthread pwd regex sched search
+semaphore spawn strings stropts syslog tar termios trace ulimit unistd utime utmpx
+wordexp
+"""
+_LIBRARY_HEADERS = """
+alloca ansidecl argp argz arm_acle arm_mve arm_neon byteswap elf envz err error execinfo
+expat fastmath features fts getopt ieeefp io link malloc mcheck memory mntent newlib
+obstack paths picolibc printf process pty reent regdef resolv riscv_vector shadow stab
+sysexits termio ttyent ucontext utmp values wait xlocale arduino
+"""
+_RUNTIME_HEADERS = """
+cortex_m ethosu_call ethosu_driver firmwright_model npu riscv32 rp2 shared_constants
+stm32
+"""
+
+
 _RESERVED = frozenset((*_KEYWORDS.split(), *_LIBRARY.split()))
+_HEADERS = frozenset(
+    (
+        *_C_HEADERS.split(),
+        *_POSIX_HEADERS.split(),
+        *_LIBRARY_HEADERS.split(),
+        *_RUNTIME_HEADERS.split(),
+    )
+)
 _STDINT = re.compile(
     r"u?int((_least|_fast)?(8|16|32|64)|ptr|max)_t"
     r"|U?INT(_LEAST|_FAST)?(8|16|32|64)_(MIN|MAX)"
@@ -59,6 +90,20 @@ def to_c_identifier(name: str) -> str:
     if plain[0].isdigit():
         plain = f"n{plain}"
     return f"{plain}_" if _is_reserved(plain) else plain
+
+
+def to_model_identifier(name: str) -> str:
+    """Return a C identifier close to `name` which can also name a model's files.
+
+    The folder of the model's header is an include path in users' builds, so
+    that a header `features.h` would hide glibc's, which other headers include. Names
+    of headers of C, POSIX, common C libraries and the runtime end in an underscore.
+    File systems may ignore case.
+    """
+    plain = to_c_identifier(name)
+    folded = plain.lower()
+    is_header = folded in _HEADERS or folded == "fwr" or folded.startswith("fwr_")
+    return f"{plain}_" if is_header else plain
 
 
 class UniqueNamer:

@@ -27,7 +27,7 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
     for file in _FILES:
         text = (sources / file).read_text(encoding="utf-8")
         (folder / file).write_text(text, encoding="utf-8", newline="\n")
-    flags = (*language_flags(), "-O1", "-fPIC", "-I.", "-Imodel")
+    flags = (*language_flags(), "-O1", "-fPIC", "-iquote.", "-iquotemodel")
     probe = (
         f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_access_set_operator((i), "
         "(phase))"

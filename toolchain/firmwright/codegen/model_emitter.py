@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.dtypes import STORAGE_DTYPES
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
@@ -70,7 +70,7 @@ def emit_model(
 ) -> SourceTree:
     module.require_trust()
     main = module.aot_main
-    names = ModelNames(to_c_identifier(options.prefix or module.name))
+    names = ModelNames(to_model_identifier(options.prefix or module.name))
     interface = build_interface(module, main, names)
     interface = replace(interface, has_probe_callback=options.emit_probe_callback)
     if interface.devices and options.emit_probe_callback:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import render_template
 from firmwright.codegen import constant_arrays
@@ -109,7 +109,7 @@ def emit_multi_model_firmware(
         tree = tree.merged(constants)
     interfaces: list[ModelInterface] = []
     for module in modules:
-        names = ModelNames(to_c_identifier(module.name))
+        names = ModelNames(to_model_identifier(module.name))
         interfaces.append(build_interface(module, module.aot_main, names))
     models = tuple(interfaces)
     runs = tuple(models[index] for index in order) or models
@@ -132,7 +132,7 @@ def _shared_pools(
 
 
 def check_models_combine(modules: Sequence[IRModule]) -> None:
-    names = [to_c_identifier(module.name) for module in modules]
+    names = [to_model_identifier(module.name) for module in modules]
     if len(names) < 2:
         raise UsageError("a firmware with several models needs at least two.")
     for name in names:

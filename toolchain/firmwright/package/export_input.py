@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import UsageError
 from firmwright.compilation_summary import BundleSummary, CompilationSummary
 from firmwright.package.package_files import PackageFile, collect_package_files
@@ -30,7 +30,7 @@ class PackageMetadata:
     license_text: str = ""
 
     def __post_init__(self) -> None:
-        identifier = to_c_identifier(self.name)
+        identifier = to_model_identifier(self.name)
         if self.name not in ("", identifier):
             raise _invalid("package-name", self.name, f"such as {identifier}.")
         if not _VERSION.fullmatch(self.version):
@@ -80,7 +80,7 @@ class ExportInput:
 
     @property
     def name(self) -> str:
-        names = (to_c_identifier(model.model) for model in self.models)
+        names = (to_model_identifier(model.model) for model in self.models)
         return self.metadata.name or "_".join(names)
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.dtypes import get_dtype
 from firmwright.compilation_summary import (
     BundleSummary,
@@ -108,7 +108,7 @@ def model_values(
     summary: CompilationSummary, devices: Mapping[str, str]
 ) -> ModelValues:
     """Return the values of one model; `devices` as in ExportInput."""
-    name = to_c_identifier(summary.model)
+    name = to_model_identifier(summary.model)
     upper = name.upper()
     io = summary.io
     pools: list[PoolValues] = []

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import read_input_bytes
 from firmwright.base.recursion import raise_recursion_limit
@@ -97,7 +97,7 @@ def load_module_bytes(
         _check_entry(module, file)
         verify_module(module, op_table(), intrinsics)
         return without_trust(_checked(module, file), path or Path(file))
-    name = name or to_c_identifier(Path(file).stem)
+    name = name or to_model_identifier(Path(file).stem)
     if is_pytorch(data, file):
         return _checked(pytorch.import_pytorch(data, file, name, op_table()), file)
     if is_onnx(data, file):

@@ -29,7 +29,7 @@ if (
 
 from firmwright import pipeline  # noqa: E402 - needs the path above
 from firmwright.artifacts import MARKER  # noqa: E402
-from firmwright.base.c_identifiers import to_c_identifier  # noqa: E402
+from firmwright.base.c_identifiers import to_model_identifier  # noqa: E402
 from firmwright.base.errors import FirmwrightError  # noqa: E402
 from firmwright.base.resources import boards_dir, runtime_dir  # noqa: E402
 from firmwright.build import build_project  # noqa: E402
@@ -48,7 +48,7 @@ def exists(env: Environment) -> bool:
 def _firmwright_model(
     env: Environment, directory: str, model: str, **options: object
 ) -> NodeList:
-    name = options.setdefault("name", to_c_identifier(Path(str(model)).stem))
+    name = options.setdefault("name", to_model_identifier(Path(str(model)).stem))
     files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", MARKER)
     nodes = env.Command(
         [f"{directory}/{file}" for file in files],

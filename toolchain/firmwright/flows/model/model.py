@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firmwright import pipeline
 from firmwright.artifacts import replace_file
-from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import UsageError
 from firmwright.base.html_views import show_html
 from firmwright.base.input_files import read_input_bytes
@@ -71,7 +71,7 @@ def load_model(
     file, signature = split_entry_point(path)
     data = pipeline.complete_model(_read(file), file, overrides)
     if signature and not name:
-        name = to_c_identifier(f"{file.stem}_{signature}")
+        name = to_model_identifier(f"{file.stem}_{signature}")
     module = pipeline.load_module_bytes(
         data, file.name, name=name, signature=signature, path=file
     )
