@@ -79,6 +79,12 @@ def _float64_cases() -> Iterator[Case]:
         yield _case(op, np.abs(WIDE))
     for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Less", "GreaterOrEqual"):
         yield _case(op, WIDE, WIDE[::-1].copy())
+    special = np.array([np.nan, 1.0, np.nan, -np.inf, 2.0])
+    yield _case("Relu", special)
+    for op in ("Max", "Min"):
+        yield _case(op, special, special[::-1].copy())
+        yield _case(op, special, np.array(1.5), constants=1)
+    yield _case("Clip", special, np.array(0.0), np.array(1.5), constants=2)
     yield _case("Pow", np.abs(WIDE[3:]), np.array([1.7]), constants=1)
     yield _case("Mod", WIDE[3:], np.array([0.3]), fmod=1)
     yield _case("Clip", WIDE, np.array(-1.0), np.array(0.1), constants=2)

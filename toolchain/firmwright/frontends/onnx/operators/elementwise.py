@@ -85,7 +85,7 @@ def _sign(c: NodeContext) -> OnnxValue:
 def _relu(c: NodeContext) -> OnnxValue:
     if c.dtype(0) == FLOAT32:
         return c.emit.call("relu", c.input(0))
-    return c.emit.expression("max(a, 0)", c.input(0))
+    return c.emit.expression("max(0, a)", c.input(0))
 
 
 def _gelu(c: NodeContext) -> OnnxValue:
