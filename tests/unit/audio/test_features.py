@@ -275,6 +275,10 @@ def test_shares_gains_samples_and_networks_are_checked() -> None:
         NoiseReduction(even=1.5)
     with pytest.raises(UsageError, match="no value without noise"):
         GainControl(offset=0)
+    with pytest.raises(UsageError, match=r"a gain as steep as .*strength=2"):
+        Features(gain=GainControl(offset=1, strength=2)).model()
+    with pytest.raises(UsageError, match="a window of 0 rows"):
+        Features().windows(np.zeros(400, np.int16), 0)
     with pytest.raises(UsageError, match=r"samples of float64.*astype"):
         Features().compute(np.zeros(400))
     with pytest.raises(UsageError, match=r"does not consist of rows of 40"):

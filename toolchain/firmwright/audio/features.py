@@ -195,6 +195,7 @@ class Features:
         Rows before the beginning are zero. The result is int8 [..., hops, rows,
         width], a view of overlapping windows.
         """
+        _require(rows > 0, f"a window of {rows} rows", "at least 1.")
         computed = self.compute(samples)
         shape = (*computed.shape[:-2], rows - 1, self.width)
         before = np.full(shape, self.zero_point, np.int8)
@@ -335,7 +336,9 @@ class _FrontEnd:
         correction = correction_bits(own.length)
         noise_bits = _SMOOTHING_BITS - correction
         table = gain_table(own.gain.offset, own.gain.strength, _GAIN_BITS, noise_bits)
-        gains = g.constant(table, name="features/gains")
+        fits = INT16.min <= table.min() and table.max() <= INT16.max
+        _require(fits, f"a gain as steep as {own.gain}", "less strength, more offset.")
+        gains = g.constant(table.astype(np.int16), name="features/gains")
         shift = _GAIN_BITS - correction - SNR_BITS
         return g.call("pcan", remaining, estimate, gains, snr_shift=shift)
 

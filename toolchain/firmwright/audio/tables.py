@@ -94,9 +94,10 @@ class MelBank:
 def gain_table(
     offset: float, strength: float, gain_bits: int, noise_bits: int
 ) -> Array:
-    """Return (noise + offset)^-strength in the format of `pcan`, int16 [125].
+    """Return (noise + offset)^-strength in the format of `pcan`, int64 [125].
 
-    The gain has `gain_bits` and the noise `noise_bits` binary digits after the point.
+    The operator takes int16, which a steep curve exceeds. The gain has `gain_bits` and
+    the noise `noise_bits` binary digits after the point.
     """
 
     def gain(noise: int) -> int:
@@ -115,7 +116,7 @@ def gain_table(
         slope = 4 * (half - first) - (full - first)
         row = 4 * bits - 6
         table[row : row + 3] = first, slope, full - first - slope
-    return table.astype(np.int16)
+    return table
 
 
 def cosine_table(count: int, channels: int) -> Array:
