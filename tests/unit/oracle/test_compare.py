@@ -5,8 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from firmwright.base.dtypes import get_dtype
 from firmwright.base.errors import InternalError, MismatchError
-from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
+from firmwright.oracle.compare import (
+    WHOLE_MODEL,
+    Difference,
+    Tolerance,
+    compare_outputs,
+)
 
 
 def test_equal_integers_match() -> None:
@@ -95,3 +101,24 @@ def test_missing_tensors_are_an_internal_error(
 def test_another_shape_or_type_is_a_mismatch(actual: np.ndarray) -> None:
     with pytest.raises(MismatchError, match="the reference has int8"):
         compare_outputs([{"y": np.zeros(2, np.int8)}], [{"y": actual}])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn"])
+def test_narrow_floats_differ_by_one_in_the_last_place_at_most(name: str) -> None:
+    kind = get_dtype(name)
+    tolerance = WHOLE_MODEL.with_rounding_to([kind])
+    codes = np.array([1.0, 0.25], kind.np).view(f"u{kind.size_bytes}")
+    right, close, far = (np.asarray(codes + n).view(kind.np) for n in (0, 1, 3))
+    reference = [{"y": right}]
+    assert compare_outputs(reference, [{"y": close}], tolerance).mismatches == 0
+    assert compare_outputs(reference, [{"y": far}], tolerance).mismatches == 1
+    assert compare_outputs(reference, [{"y": close}]).mismatches == 2
+
+
+def test_integers_of_four_bits_must_be_equal() -> None:
+    right = {"y": np.array([1, -8]).astype(get_dtype("int4").np)}
+    wrong = {"y": np.array([1, 7]).astype(get_dtype("int4").np)}
+    found = compare_outputs([right], [wrong])
+    assert (found.mismatches, found.max_abs_error) == (1, 15)
+    assert found.first is not None
+    assert (found.first.expected, found.first.actual) == (-8, 7)

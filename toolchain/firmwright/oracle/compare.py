@@ -2,16 +2,17 @@
 
 Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r
 is the reference tensor; NaNs and infinities must agree in position and sign. In a model
-that computes in float64 only, the bound is 1e-9 max|r| + 1e-12.
+that computes in float64 only, the bound is 1e-9 max|r| + 1e-12. Floats of 16 or fewer
+bits that the model makes add a unit in the last place (`with_rounding_to`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, DType, find_dtype
 from firmwright.base.errors import InternalError, MismatchError
 
 Tensors = Mapping[str, Array]
@@ -23,6 +24,21 @@ class Tolerance:
 
     relative: float = 1e-4
     absolute: float = 1e-5
+
+    def with_rounding_to(self, kinds: Iterable[DType]) -> "Tolerance":
+        """Return the bound of results that depend on roundings to narrow floats.
+
+        The coarsest type adds the distance of its neighbors, relative to 1 and near 0.
+        """
+        relative = absolute = 0.0
+        for kind in kinds:
+            one = np.ones(1, kind.np).view(f"u{kind.size_bytes}")
+            codes = np.concatenate([one, one + 1, one * 0, one * 0 + 1])
+            first, second, zero, least = codes.astype(one.dtype).view(kind.np)
+            relative = max(relative, float(second) - float(first))
+            absolute = max(absolute, float(least) - float(zero))
+        more = self.relative + relative, self.absolute + absolute
+        return replace(self, relative=more[0], absolute=more[1])
 
 
 WHOLE_MODEL = Tolerance()
@@ -93,7 +109,8 @@ def compare_tensor(
                 "differently."
             ),
         )
-    if expected.dtype.kind == "f":
+    dtype = find_dtype(expected.dtype.name)
+    if dtype is not None and dtype.has_fractions:
         errors, wrong = _float_errors(expected, actual, tolerance)
     else:
         # int64 holds the difference of two 32-bit values; wider values use Python

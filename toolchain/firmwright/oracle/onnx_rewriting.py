@@ -1,8 +1,9 @@
 """Rewritings of ONNX models that ONNX Runtime refuses, or computes with saturation.
 
-Products of integers saturate on some CPUs.
+Products of integers saturate on some CPUs, and its Python package has no arrays of some
+types.
 
-Both keep every value of every result.
+All keep every value of every result.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT16, Array, find_dtype
 
 if TYPE_CHECKING:
     import onnx
@@ -96,6 +97,66 @@ def with_scalar_pools(model: bytes) -> bytes:
         scalar.name = scalars[tensor.name]
         del scalar.dims[:]
     return bytes(proto.SerializeToString())
+
+
+def with_array_types(model: bytes) -> bytes:
+    """Replace storage types of inputs and outputs by those that compute them.
+
+    ONNX Runtime's Python package takes and returns no arrays of them, float16 excepted.
+    Return the same bytes if there are none.
+    """
+    import onnx
+
+    proto = onnx.ModelProto.FromString(model)
+    graph = proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs: list[onnx.NodeProto] = []
+    outputs: list[onnx.NodeProto] = []
+    for items, casts in ((graph.input, inputs), (graph.output, outputs)):
+        for item in items:
+            elements = item.type.tensor_type
+            own, plain = elements.elem_type, _array_type(elements.elem_type)
+            if plain == own or item.name in constants:
+                continue
+            stored = f"{item.name}/stored"
+            _rename(graph, item.name, stored)
+            elements.elem_type = plain
+            names, to = ((item.name, stored), own)
+            if casts is outputs:
+                names, to = ((stored, item.name), plain)
+            casts.append(onnx.helper.make_node("Cast", names[:1], names[1:], to=to))
+    if not inputs and not outputs:
+        return model
+    nodes = [*inputs, *graph.node, *outputs]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return bytes(proto.SerializeToString())
+
+
+def _array_type(element: int) -> int:
+    """Return ONNX's number of the type whose arrays hold elements of the type."""
+    import onnx
+
+    try:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(element)
+    except KeyError:
+        return element
+    dtype = find_dtype(kind.name)
+    if dtype is None or not dtype.computed_as or dtype is FLOAT16:
+        return element
+    return int(onnx.helper.np_dtype_to_tensor_dtype(dtype.computed.np))
+
+
+def _rename(graph: onnx.GraphProto, name: str, new: str) -> None:
+    """Rename a value in its nodes, and in the graphs inside of them."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for index, known in enumerate(names):
+                if known == name:
+                    names[index] = new
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, name, new)
 
 
 def with_unsigned_weights(model: bytes) -> bytes:

@@ -3,8 +3,8 @@
 Samples 0, 1 and 2 hold every input's zero point, largest and smallest value. Sample k >
 2 is drawn from numpy's PCG64([seed, k]), inputs in the model's order: integers uniform
 over the closed range, floats from N(0, 1) in double precision. The extremes of floats
-are +1 and -1. A declared range replaces that of the dtype; floats are then uniform over
-it.
+are +1 and -1, and 2 and 1 of a type without negative numbers, which has the magnitudes.
+A declared range replaces that of the dtype; floats are then uniform over it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT8_E8M0FNU, Array, find_dtype
 from firmwright.base.errors import UsageError
 
 
@@ -29,14 +29,11 @@ class SampleInput:
     def extremes(self) -> tuple[int, int]:
         if self.value_range is not None:
             return self.value_range
-        match self.dtype.kind:
-            case "i" | "u":
-                info = np.iinfo(self.dtype.name)
-                return int(info.min), int(info.max)
-            case "b":
-                return 0, 1
-            case "f":
-                return -1, 1
+        dtype = find_dtype(self.dtype.name)
+        if dtype is FLOAT8_E8M0FNU:
+            return 1, 2
+        if dtype is not None:
+            return (-1, 1) if dtype.has_fractions else (dtype.min, dtype.max)
         what = (
             f"input {self.name!r} has type {self.dtype}, "
             "for which no samples are defined."
@@ -64,14 +61,17 @@ def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> Array:
     fixed = (min(max(spec.zero_point, low), high), high, low)
     if index < len(fixed):
         return np.full(spec.shape, fixed[index], spec.dtype)
-    if spec.dtype.kind == "f":
+    dtype = find_dtype(spec.dtype.name)
+    assert dtype is not None, "checked by extremes"
+    if dtype.has_fractions:
         if spec.value_range is None:
             reals = rng.standard_normal(spec.shape)
         else:
             reals = rng.uniform(low, high, spec.shape)
+        reals = np.abs(reals) if dtype is FLOAT8_E8M0FNU else reals
         return np.asarray(reals).astype(spec.dtype)
     if spec.dtype.kind == "b":
         bits = rng.integers(low, high, spec.shape, np.uint8, endpoint=True)
         return np.asarray(bits, np.bool_)
-    drawn = rng.integers(low, high, spec.shape, spec.dtype.type, endpoint=True)
-    return np.asarray(drawn, spec.dtype)
+    drawn = rng.integers(low, high, spec.shape, dtype.stored.np.type, endpoint=True)
+    return np.asarray(drawn).astype(spec.dtype)

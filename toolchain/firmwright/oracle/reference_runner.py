@@ -12,7 +12,7 @@ import numpy as np
 
 from firmwright.base.array_files import write_npz
 from firmwright.base.child_process import python_command, run_program
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT16, Array, find_dtype
 from firmwright.base.errors import (
     InternalError,
     ReferenceRefusalError,
@@ -164,11 +164,19 @@ def write_request(
             raise UsageError("the samples do not all name the same inputs.")
     stacked: dict[str, Array] = {}
     for k, name in enumerate(names):
-        stacked[f"i{k}"] = np.stack([sample[name] for sample in inputs])
+        stacked[f"i{k}"] = in_array_type(np.stack([sample[name] for sample in inputs]))
     write_npz(folder / "inputs.npz", stacked)
     (folder / "model").write_bytes(model)
     request = json.dumps({**more, "inputs": names, "samples": len(inputs)})
     (folder / "request.json").write_text(request, encoding="utf-8", newline="\n")
+
+
+def in_array_type(array: Array) -> Array:
+    """Return numbers of a storage type in a type that files of arrays have."""
+    dtype = find_dtype(array.dtype.name)
+    if dtype is None or not dtype.computed_as or dtype is FLOAT16:
+        return array
+    return array.astype(dtype.computed.np)
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> JsonObject:

@@ -7,6 +7,8 @@ and inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axi
 PyTorch, integers.npz of the same form may hold results of quantize operators to use
 near ties.
 
+Storage types without arrays of numpy are stored as the types that compute them.
+
 Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`) and
 outputs.npz (`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
 
@@ -16,9 +18,10 @@ Samples share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF 
 
 ONNX Runtime's outputs are those of the model as it is in the file, with two exceptions:
 one that it refuses because of its pools (`with_scalar_pools`), and products on a CPU
-whose kernels saturate (`with_unsigned_weights`). Optimizations that change what the
-model computes are disabled. Layers are those of the graph that ONNX Runtime has
-optimized.
+whose kernels saturate (`with_unsigned_weights`). Casts replace
+inputs and outputs of which its Python package has no arrays (`with_array_types`).
+Optimizations that change what the model computes are disabled. Layers are those of the
+graph that ONNX Runtime has optimized.
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ from firmwright.base.json_input import (
     as_texts,
     parse_json,
 )
-from firmwright.oracle.onnx_rewriting import with_scalar_pools, with_unsigned_weights
+from firmwright.oracle.onnx_rewriting import (
+    with_array_types,
+    with_scalar_pools,
+    with_unsigned_weights,
+)
 from firmwright.oracle.pytorch_program import PyTorchProgram
 from firmwright.oracle.tflite_interpreters import (
     RESOLVERS,
@@ -105,6 +112,7 @@ class OnnxRuntimeSession:
     package = "onnxruntime"
 
     def __init__(self, model: bytes, *, layers: bool) -> None:
+        model = with_array_types(model)
         self._session, optimized = _open_as_it_is(model)
         self._layers = None
         if layers:

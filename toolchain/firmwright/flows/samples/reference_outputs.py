@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import FLOAT32, Array, DType
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
@@ -29,6 +29,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
+from firmwright.ops.storage_types import convert
 from firmwright.oracle.compare import (
     WHOLE_MODEL,
     WHOLE_MODEL_IN_DOUBLE,
@@ -88,10 +89,14 @@ def float_tolerance(module: IRModule) -> Tolerance:
     if not isinstance(graph, Function):
         return WHOLE_MODEL
     values = [*graph.params, *graph.results]
+    made: dict[DType, None] = {}
     for call in graph.body:
         values += [*filter(None, call.inputs), *call.outputs]
+        made |= dict.fromkeys(value.type.dtype for value in call.outputs)
     has_float32 = any(value.type.dtype == FLOAT32 for value in values)
-    return WHOLE_MODEL if has_float32 else WHOLE_MODEL_IN_DOUBLE
+    tolerance = WHOLE_MODEL if has_float32 else WHOLE_MODEL_IN_DOUBLE
+    rounded = [kind for kind in made if kind.computed_as and kind.has_fractions]
+    return tolerance.with_rounding_to(rounded)
 
 
 def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, Array]:
@@ -200,7 +205,7 @@ def _as_stored(values: Array, runtime: RuntimeName) -> Array:
 
 
 def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
-    """Replace the output names of the model file by the module's names, in order.
+    """Replace the output names of the model file by the module's, in order.
 
     The file has no outputs for the numbers of elements in use, the module none without
     elements.
@@ -217,7 +222,14 @@ def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
     if len(values) != len(names):
         what = f"the reference has {len(values)} named outputs, the model {len(names)}."
         raise ToolFailedError(what)
-    return dict(zip(names, values.values(), strict=True))
+    types = {tensor.name: tensor.type.dtype for tensor in module.io.outputs}
+    named: dict[str, Array] = {}
+    for name, array in zip(names, values.values(), strict=True):
+        dtype = types.get(name)
+        # Files have no arrays of storage types: theirs are those that compute them.
+        is_wide = dtype is not None and array.dtype == dtype.computed.np != dtype.np
+        named[name] = convert(array, dtype) if dtype and is_wide else array
+    return named
 
 
 def run_numpy_reference(

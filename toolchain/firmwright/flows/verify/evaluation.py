@@ -204,7 +204,7 @@ def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
             raise UsageError(f"the model has no output {name}.", hint=hint)
         return names.index(name)
     first = outputs[0].type
-    is_real = first.dtype.is_float or first.quantization
+    is_real = first.dtype.has_fractions or first.quantization
     if not is_real and first.elements <= 1:  # a class index
         for position, tensor in enumerate(outputs):
             if tensor.type.elements > 1:

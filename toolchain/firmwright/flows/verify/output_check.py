@@ -45,7 +45,7 @@ def checked_by_evaluation(
         samples=evaluation.samples,
         mismatches=evaluation.mismatches,
         max_abs_error=None,
-        is_float=any(tensor.type.dtype.is_float for tensor in outputs),
+        is_float=any(tensor.type.dtype.has_fractions for tensor in outputs),
         data=evaluation.data,
         command=command,
         date=on.isoformat(),

@@ -127,7 +127,7 @@ def verify(
         mismatches=comparison.mismatches,
         max_abs_error=comparison.max_abs_error,
         first=comparison.first,
-        is_float=any(t.type.dtype.is_float for t in compiled.module.io.outputs),
+        is_float=any(t.type.dtype.has_fractions for t in compiled.module.io.outputs),
         explanation=reference.note,
         devices=Counter(d for d in at.values() if not is_copy_device(d)),
         outputs=actual,

@@ -1,0 +1,92 @@
+"""Inputs and outputs of narrow types are verified with ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import onnx
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.samples.reference_outputs import float_tolerance
+from firmwright.flows.verify.verification import verify
+from firmwright.oracle.onnx_rewriting import with_array_types
+from firmwright.pipeline import load_module_bytes
+from onnx import TensorProto, helper, numpy_helper
+
+KINDS = {
+    "bfloat16": 13,
+    "float16": 13,
+    "float8_e4m3fn": 19,
+    "float8_e5m2": 19,
+    "float8_e8m0fnu": 24,
+    "int4": 21,
+    "uint4": 21,
+}
+"""Types with the first opset whose Cast ONNX Runtime computes for them."""
+
+
+def saved(nodes: list[onnx.NodeProto], dtype: int, opset: int) -> bytes:
+    """Return a model whose input x and output y [2, 3] have the element type."""
+    x, y = (helper.make_tensor_value_info(name, dtype, (2, 3)) for name in "xy")
+    graph = helper.make_graph(nodes, "narrow", [x], [y])
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=12)
+    return bytes(model.SerializeToString())
+
+
+def element_type(name: str) -> int:
+    names = {"float16": "FLOAT16"}
+    plain = names.get(name, name.upper().replace("FLOAT8_", "FLOAT8"))
+    return int(getattr(TensorProto, plain.replace("E8M0FNU", "E8M0")))
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", KINDS)
+def test_inputs_and_outputs_of_narrow_types_are_verified(name: str) -> None:
+    dtype = element_type(name)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Sin", ["f"], ["s"]),
+        helper.make_node("Abs", ["s"], ["a"]),
+        helper.make_node("Cast", ["a"], ["y"], to=dtype),
+    ]
+    module = load_module_bytes(saved(nodes, dtype, KINDS[name]), "narrow.onnx")
+    result = verify(compile_for(module, board="host"), samples=6)
+    assert result.exact
+    assert result.values == 36
+    assert result.is_float == ("float" in name)
+
+
+def test_casts_keep_the_names_of_inputs_and_outputs() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Transpose", ["x"], ["t"])],
+        "body",
+        [],
+        [helper.make_tensor_value_info("t", TensorProto.BFLOAT16, (3, 2))],
+    )
+    yes = numpy_helper.from_array(np.array(True))
+    nodes = [
+        helper.make_node("Constant", [], ["yes"], value=yes),
+        helper.make_node("If", ["yes"], ["u"], then_branch=body, else_branch=body),
+        helper.make_node("Transpose", ["u"], ["y"]),
+    ]
+    data = saved(nodes, TensorProto.BFLOAT16, 21)
+    changed = onnx.ModelProto.FromString(with_array_types(data))
+    onnx.checker.check_model(changed)
+    graph = changed.graph
+    types = [item.type.tensor_type.elem_type for item in (*graph.input, *graph.output)]
+    assert types == [TensorProto.FLOAT] * 2
+    assert [item.name for item in (*graph.input, *graph.output)] == ["x", "y"]
+    assert graph.node[2].attribute[0].g.node[0].input[0] == graph.node[0].output[0]
+    assert with_array_types(bytes(changed.SerializeToString())) == bytes(
+        changed.SerializeToString()
+    )
+
+
+def test_a_narrow_float_adds_its_rounding_to_the_tolerance() -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"])]
+    half = load_module_bytes(saved(nodes, TensorProto.FLOAT16, 13), "half.onnx")
+    wide = load_module_bytes(saved(nodes, TensorProto.FLOAT, 13), "wide.onnx")
+    assert float_tolerance(half).relative == 1e-4 + 2**-10
+    assert float_tolerance(half).absolute == 1e-5 + 2**-24
+    assert float_tolerance(wide).relative == 1e-4
