@@ -57,6 +57,23 @@ def test_inputs_and_outputs_of_narrow_types_are_verified(name: str) -> None:
     assert result.is_float == ("float" in name)
 
 
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("float16", "Each uint16_t has the bits of an IEEE 754 binary16."),
+        ("bfloat16", "Each uint16_t has the upper 16 bits of a float."),
+        ("int4", "Each int8_t has the bits of a number of int4, one to a byte."),
+    ],
+)
+def test_the_header_says_how_numbers_are_stored(name: str, stored: str) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    data = saved([node], element_type(name), KINDS[name])
+    compiled = compile_for(load_module_bytes(data, "m.onnx"), board="host")
+    header = str(compiled.tree.files["model/m.h"])
+    for kind in ("Input 0: x", "Output 0: y"):
+        assert f"/* {kind}, {name} */\n/* {stored} */\n" in header
+
+
 def test_casts_keep_the_names_of_inputs_and_outputs() -> None:
     body = helper.make_graph(
         [helper.make_node("Transpose", ["x"], ["t"])],

@@ -108,11 +108,11 @@ def test_narrow_floats_differ_by_one_in_the_last_place_at_most(name: str) -> Non
     kind = get_dtype(name)
     tolerance = WHOLE_MODEL.with_rounding_to([kind])
     codes = np.array([1.0, 0.25], kind.np).view(f"u{kind.size_bytes}")
-    right, close, far = (np.asarray(codes + n).view(kind.np) for n in (0, 1, 3))
-    reference = [{"y": right}]
-    assert compare_outputs(reference, [{"y": close}], tolerance).mismatches == 0
-    assert compare_outputs(reference, [{"y": far}], tolerance).mismatches == 1
-    assert compare_outputs(reference, [{"y": close}]).mismatches == 2
+    reference = [{"y": codes.view(kind.np)}]
+    close, far = ([{"y": np.add(codes, n).view(kind.np)}] for n in (1, 3))
+    assert compare_outputs(reference, close, tolerance).mismatches == 0
+    assert compare_outputs(reference, far, tolerance).mismatches == 1
+    assert compare_outputs(reference, close).mismatches == 2
 
 
 def test_integers_of_four_bits_must_be_equal() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.base.c_identifiers import UniqueNamer
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.c_names import ModelNames
@@ -124,6 +124,12 @@ class PlacedBuffer:
         return self.offset < other.end and other.offset < self.end
 
 
+_STORED: Mapping[DType, str] = {
+    FLOAT16: "the bits of an IEEE 754 binary16",
+    BFLOAT16: "the upper 16 bits of a float",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class IoTensorInfo:
     """The C names and type of an input or output, and its placement in a pool."""
@@ -139,6 +145,15 @@ class IoTensorInfo:
     @property
     def field(self) -> str:
         return self.io.buffer
+
+    @property
+    def storage(self) -> str:
+        """How an element of a storage type is stored, "" for other types."""
+        dtype = self.io.type.dtype
+        if not dtype.computed_as:
+            return ""
+        bits = f"the bits of a number of {dtype.name}, one to a byte"
+        return _STORED.get(dtype, bits)
 
     @property
     def pool_cast(self) -> str:
