@@ -104,12 +104,17 @@ def _saturating(used: UsedHelpers) -> str:
 
 
 def gcc_flags(
-    used: UsedHelpers, kernels: Sequence[tir.PrimFunc], *, inline_asm: bool
+    used: UsedHelpers,
+    kernels: Sequence[tir.PrimFunc],
+    *,
+    inline_asm: bool,
+    pointers_as_vectors: bool = False,
 ) -> tuple[str, ...]:
     """Return the flags that GCC needs for this code in addition to the board's.
 
     The first comment of NAME.c contains them with their reasons; builds, packages and
-    the metadata read them there.
+    the metadata read them there. With `pointers_as_vectors`, GCC would store pointers
+    to many tensors as vectors.
     """
     flags: list[str] = []
     intrinsics = used.intrinsics.values()
@@ -119,6 +124,8 @@ def gcc_flags(
         flags.append("-fno-schedule-insns")
     if any(func.attrs.get("keep_block_order") for func in kernels):
         flags.append("-fno-reorder-blocks")
+    if pointers_as_vectors:
+        flags.append("-fno-tree-slp-vectorize")
     return tuple(flags)
 
 

@@ -45,11 +45,14 @@ from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
+from firmwright.targets.registry import features_of_known
 
 RUNTIME_ABI = ABI
 """The version of runtime_c/fwr.h that the glue requires."""
 
 _WIDTHS = (8, 16, 32, 64)
+_FEW_TENSORS = 8
+"""Inputs and outputs whose addresses are too few constants for gcc 12 to misjudge."""
 
 
 def _runtime_dtypes() -> dict[str, str]:
@@ -111,7 +114,13 @@ def _source_tree(
     constants = tuple(distinct.values())
     params = None if interface.linked else constant_arrays.build_params_block(constants)
     has_weights = interface.linked and bool(constants or not context.const_pools)
-    gcc_flags = helpers.gcc_flags(context.used, kernels, inline_asm=options.inline_asm)
+    features = features_of_known(module.targets.values())
+    gcc_flags = helpers.gcc_flags(
+        context.used,
+        kernels,
+        inline_asm=options.inline_asm,
+        pointers_as_vectors="mve" in features and len(interface.tensors) > _FEW_TENSORS,
+    )
     header = _render(context, "model.h.j2", params=params, gcc_flags=gcc_flags)
     files: dict[str, str | bytes] = {
         f"model/{name}.h": with_interface_hash(header),
