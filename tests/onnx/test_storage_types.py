@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import onnx
+from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.samples.reference_outputs import float_tolerance
 from firmwright.flows.verify.verification import verify
 from firmwright.oracle.onnx_rewriting import with_array_types
-from firmwright.pipeline import load_module_bytes
+from firmwright.pipeline import Compilation, load_module_bytes
 from onnx import TensorProto, helper, numpy_helper
 
 KINDS = {
@@ -40,18 +44,24 @@ def element_type(name: str) -> int:
     return int(getattr(TensorProto, plain.replace("E8M0FNU", "E8M0")))
 
 
-@pytest.mark.host_c
-@pytest.mark.parametrize("name", KINDS)
-def test_inputs_and_outputs_of_narrow_types_are_verified(name: str) -> None:
+def compiled_sine(name: str) -> Compilation:
+    """Return a model of a sine; results of two signed types have the other sign."""
     dtype = element_type(name)
+    last = "Neg" if name in ("int4", "float16") else "Abs"
     nodes = [
         helper.make_node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
         helper.make_node("Sin", ["f"], ["s"]),
-        helper.make_node("Abs", ["s"], ["a"]),
+        helper.make_node(last, ["s"], ["a"]),
         helper.make_node("Cast", ["a"], ["y"], to=dtype),
     ]
-    module = load_module_bytes(saved(nodes, dtype, KINDS[name]), "narrow.onnx")
-    result = verify(compile_for(module, board="host"), samples=6)
+    data = saved(nodes, dtype, KINDS[name])
+    return compile_for(load_module_bytes(data, "narrow.onnx"), board="host")
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", KINDS)
+def test_inputs_and_outputs_of_narrow_types_are_verified(name: str) -> None:
+    result = verify(compiled_sine(name), samples=6)
     assert result.exact
     assert result.values == 36
     assert result.is_float == ("float" in name)
@@ -72,6 +82,19 @@ def test_the_header_says_how_numbers_are_stored(name: str, stored: str) -> None:
     header = str(compiled.tree.files["model/m.h"])
     for kind in ("Input 0: x", "Output 0: y"):
         assert f"/* {kind}, {name} */\n/* {stored} */\n" in header
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", KINDS)
+def test_a_package_of_narrow_types_passes_its_self_test(
+    name: str, tmp_path: Path
+) -> None:
+    export_model(compiled_sine(name), "makefile", tmp_path)
+    words = ["make", "check", "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Werror"]
+    ran = subprocess.run(
+        words, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300
+    )
+    assert "narrow: self-test passed" in ran.stdout
 
 
 def test_casts_keep_the_names_of_inputs_and_outputs() -> None:

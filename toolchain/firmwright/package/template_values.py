@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.base.c_identifiers import to_model_identifier
-from firmwright.base.dtypes import get_dtype
+from firmwright.base.dtypes import FLOAT4_E2M1FN, DType, get_dtype
 from firmwright.compilation_summary import (
     BundleSummary,
     CompilationSummary,
@@ -67,12 +67,17 @@ class PoolValues:
 
 @dataclass(frozen=True, slots=True)
 class TensorValues:
-    """An input or output for templates: C field, prefix of its macros, C type."""
+    """An input or output for templates: C field, prefix of its macros, C type.
+
+    `is_float` is that of the C type, `has_fractions` of stored numbers, too.
+    """
 
     field: str
     macro: str
     c_type: str
     is_float: bool
+    has_fractions: bool
+    byte_mask: int
     summary: TensorSummary
 
 
@@ -174,5 +179,19 @@ def _tensor(prefix: str, tensor: TensorSummary) -> TensorValues:
         macro=f"{prefix}_{tensor.field.upper()}",
         c_type=dtype.c_type,
         is_float=dtype.is_float,
+        has_fractions=dtype.has_fractions,
+        byte_mask=byte_mask(dtype),
         summary=tensor,
     )
+
+
+def byte_mask(dtype: DType) -> int:
+    """Return the bits of each byte of a self-test's inputs.
+
+    Those of storage types are finite and not negative.
+    """
+    if not dtype.computed_as:
+        return 0xFF
+    if dtype.computed.is_int:
+        return dtype.max
+    return 0x07 if dtype is FLOAT4_E2M1FN else 0x3F
