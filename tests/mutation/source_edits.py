@@ -167,8 +167,8 @@ EDITS = (
     Edit(
         "outputs compared with themselves",
         PY + "flows/verify/verification.py",
-        "compare_outputs(reference.outputs, actual)",
-        "compare_outputs(actual, actual)",
+        "compare_outputs(reference.outputs, actual, tolerance)",
+        "compare_outputs(actual, actual, tolerance)",
         "tests/unit/flows/test_verification.py -k first_operator",
     ),
     Edit(

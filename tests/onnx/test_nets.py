@@ -153,7 +153,7 @@ def test_normalization_and_activations_are_fused_into_convolutions() -> None:
         for call in body
         if call.op == "expression"
     }
-    assert formulas == {"max(a + b, 0.0)"}
+    assert formulas == {"max(0.0, a + b)"}
 
 
 # ---- what users say, and what they are told ------------------------------------------

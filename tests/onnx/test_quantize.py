@@ -235,10 +235,10 @@ def test_a_tflite_model_is_refused(digits_path: Path) -> None:
 
 def test_unsupported_models_are_refused_before_quantization(tmp_path: Path) -> None:
     net = Net()
-    (tmp_path / "net.onnx").write_bytes(
-        net.model(net.node("Det", net.input("m", (3, 3))))
-    )
+    x, regions = net.input("x", (1, 1, 3, 3)), net.input("regions", (1, 5))
+    y = net.node("MaxRoiPool", x, regions, pooled_shape=[2, 2])
+    (tmp_path / "net.onnx").write_bytes(net.model(y))
     status, said = quantize_by_command(tmp_path)
     assert (status, said["error"]["code"]) == (2, "unsupported")
-    assert [item["op"] for item in said["error"]["items"]] == ["Det"]
+    assert [item["op"] for item in said["error"]["items"]] == ["MaxRoiPool"]
     assert not (tmp_path / "out.onnx").exists()

@@ -248,20 +248,27 @@ def test_a_search_that_dies_is_an_error(digits_path: Path) -> None:
 
 
 def test_each_unsupported_place_is_a_line(studio: StudioServer) -> None:
-    nodes = [
-        helper.make_node("Det", ["x"], ["y"], name="first"),
-        helper.make_node("Det", ["x"], ["z"], name="second"),
-    ]
+    nodes = []
+    for name, result in (("first", "y"), ("second", "z")):
+        node = helper.make_node(
+            "MaxRoiPool", ["x", "regions"], [result], name=name, pooled_shape=[2, 2]
+        )
+        nodes.append(node)
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 3, 3]), ("y", [1]), ("z", [1]))
+        for name, shape in (
+            ("x", [1, 1, 3, 3]),
+            ("regions", [1, 5]),
+            ("y", [1, 1, 2, 2]),
+            ("z", [1, 1, 2, 2]),
+        )
     ]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    graph = helper.make_graph(nodes, "g", values[:2], values[2:])
     opset = [helper.make_opsetid("", 17)]
     data = helper.make_model(graph, opset_imports=opset).SerializeToString()
-    status, found = send(studio, "/model", data, {"X-File-Name": "det.onnx"})
+    status, found = send(studio, "/model", data, {"X-File-Name": "regions.onnx"})
     assert status == 422
-    assert found["error"] == "det.onnx: the model is not supported in 2 places:"
+    assert found["error"] == "regions.onnx: the model is not supported in 2 places:"
     assert [place.split('"')[1] for place in found["places"]] == ["first", "second"]
     assert "custom operator" in found["remedy"]
 

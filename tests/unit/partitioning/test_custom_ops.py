@@ -202,7 +202,8 @@ def test_an_operator_of_onnx_itself_can_be_a_custom_one(
     assert main(words) == 2
     said = " ".join(capfd.readouterr().err.split())
     assert (
-        'node 0 (maxroipool0_0) "warp": this operator is not supported; Slice' in said
+        'node 0 (maxroipool0_0) "warp": this operator is not supported; RoiAlign'
+        in said
     )
     assert "docs/reference/custom-operators.md" in said
     assert main(["inspect", str(tmp_path / "net.onnx")]) == 0

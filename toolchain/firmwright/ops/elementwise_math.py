@@ -12,6 +12,7 @@ the quotient of the scales in float32. round rounds halves to even. Float inputs
 the domain give NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from firmwright.ops.elementwise import (
     compute_elements,
     compute_float32,
     unary_op,
+    wrapping,
 )
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
 from firmwright.ops.libm_intrinsics import libm_function
@@ -128,6 +130,11 @@ def _negative(x: ArithExpr) -> ArithExpr:
     return _zero(x) - x
 
 
+def _negative_or_least(x: ArithExpr) -> ArithExpr:
+    """Negate integers of 32 or 64 bits; the least of the type maps to itself."""
+    return wrapping(operator.sub, _zero(x), x)
+
+
 def _sign(x: ArithExpr) -> ArithExpr:
     kind = x.expr.dtype
     one = 1.0 if kind == FLOAT32 else 1
@@ -211,7 +218,7 @@ OPDEFS: tuple[OpDef, ...] = (
     unary_op(
         "neg",
         **dict.fromkeys(("int8", "int16"), _whole(np.negative, _wrapping_negative)),
-        **dict.fromkeys(("int32", "int64"), _whole(np.negative, _negative)),
+        **dict.fromkeys(("int32", "int64"), _whole(np.negative, _negative_or_least)),
         float32=compute_float32(np.negative, _negative),
     ),
     unary_op(
