@@ -249,6 +249,12 @@ def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:
     assert {value: name.lower() for name, value in dtypes.items()} == DTYPE_NAMES
 
 
+def test_the_protocol_lists_the_types_of_the_header() -> None:
+    text = (RUNTIME / "ABI.md").read_text().partition("Dtypes: ")[2]
+    listed = re.findall(r"\b(\d+) (\w*\d\w*|bool)", text.partition("\n\n")[0])
+    assert {int(number): name for number, name in listed} == DTYPE_NAMES
+
+
 @pytest.mark.parametrize(
     ("header", "line"),
     [
