@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,20 @@ def test_a_slice_and_a_sum_with_a_fixed_length_are_refused() -> None:
     text = _refused(net, net.node("Slice", part, *bounds), net.node("Add", part, x))
     assert "on the data, cut" in text
     assert "on the data, with one of a fixed length" in text
+
+
+@pytest.mark.host_c
+def test_evidence_of_lengths_that_depend_on_the_data_is_not_refuted(
+    tmp_path: Path, fw: Any
+) -> None:
+    model, file = tmp_path / "counted.onnx", tmp_path / "evidence.json"
+    model.write_bytes(compressed_rows(1)[0])
+    written = fw("verify", model, "--board", "host", "--evidence", file)
+    assert written.status == 0, written.err
+    said = fw("evidence", "check", file, model, "--json")
+    assert said.status == 0, said.err
+    reasons = {row["statement"]: row["reason"] for row in said.json["findings"]}
+    assert "not in use" in reasons["outputs"]
 
 
 @pytest.mark.parametrize("op", ["Div", "Mod"])
