@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ pytest.importorskip("onnx", reason="ONNX needs the package onnx")
 pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
 
 from firmwright.base.errors import UnsupportedError
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.oracle.compare import compare_outputs, without_counts
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto
@@ -203,6 +207,20 @@ def test_evidence_of_lengths_that_depend_on_the_data_is_not_refuted(
     assert said.status == 0, said.err
     reasons = {row["statement"]: row["reason"] for row in said.json["findings"]}
     assert "not in use" in reasons["outputs"]
+
+
+@pytest.mark.host_c
+def test_a_package_with_a_computed_condition_passes_its_self_test(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "counted.onnx"
+    model.write_bytes(compressed_rows(1)[0])
+    folder = tmp_path / "package"
+    export_model(compile_for(load_model(model), "host"), "makefile", folder)
+    ran = subprocess.run(
+        ["make", "check"], cwd=folder, check=True, capture_output=True, text=True
+    )
+    assert "counted: self-test passed" in ran.stdout
 
 
 @pytest.mark.parametrize("op", ["Div", "Mod"])

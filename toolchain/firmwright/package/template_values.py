@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.base.c_identifiers import to_model_identifier
-from firmwright.base.dtypes import FLOAT4_E2M1FN, DType, get_dtype
+from firmwright.base.dtypes import BOOL, FLOAT4_E2M1FN, DType, get_dtype
 from firmwright.compilation_summary import (
     BundleSummary,
     CompilationSummary,
@@ -190,6 +190,8 @@ def byte_mask(dtype: DType) -> int:
 
     Those of storage types are finite and not negative.
     """
+    if dtype == BOOL:
+        return 1
     if not dtype.computed_as:
         return 0xFF
     if dtype.computed.is_int:

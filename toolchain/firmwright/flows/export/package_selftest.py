@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.dtypes import FLOAT32, Array, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.templates import render_template
 from firmwright.codegen.c_expr import float_literal
@@ -121,7 +121,8 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
     for tensor in inputs:
         kind = tensor.type
         dtype = kind.dtype
-        is_narrow = dtype.stored.is_int and dtype.size_bytes <= 2
+        is_whole = dtype.stored.is_int or dtype == BOOL
+        is_narrow = is_whole and dtype.size_bytes <= 2
         drawn = bytearray()
         for _ in range(kind.size_bytes if is_narrow else kind.elements):
             state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
