@@ -11,9 +11,13 @@ import pytest
 import onnx
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
-from firmwright.flows.samples.reference_outputs import float_tolerance
+from firmwright.flows.samples.reference_outputs import (
+    float_tolerance,
+    run_numpy_reference,
+)
 from firmwright.flows.verify.verification import verify
 from firmwright.oracle.onnx_rewriting import with_array_types
+from firmwright.oracle.reference_runner import run_reference
 from firmwright.pipeline import Compilation, load_module_bytes
 from onnx import TensorProto, helper, numpy_helper
 
@@ -121,6 +125,78 @@ def test_casts_keep_the_names_of_inputs_and_outputs() -> None:
     assert with_array_types(bytes(changed.SerializeToString())) == bytes(
         changed.SerializeToString()
     )
+
+
+def cast(source: str, result: str, to: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [result], to=to)
+
+
+def node(op: str, source: str, result: str) -> onnx.NodeProto:
+    return helper.make_node(op, [source], [result])
+
+
+HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+SQRT = (cast("x", "h", HALF), node("Sqrt", "h", "s"), cast("s", "y", FLOAT))
+ROUNDINGS: dict[str, tuple[tuple[onnx.NodeProto, ...], str]] = {
+    "read by a node that computes": (SQRT, "float32"),
+    "of float64": (SQRT, "float64"),
+    "of int32": (SQRT, "int32"),
+    "of bool": (SQRT, "bool"),
+    "read by a Cast": (
+        (cast("x", "h", HALF), cast("h", "f", FLOAT), node("Sqrt", "f", "y")),
+        "float32",
+    ),
+    "read by both": (
+        (*SQRT, cast("h", "f", FLOAT), node("Sqrt", "f", "z")),
+        "float32",
+    ),
+    "moved": (
+        (
+            cast("x", "h", HALF),
+            node("Transpose", "h", "t"),
+            node("Sqrt", "t", "s"),
+            cast("s", "y", FLOAT),
+        ),
+        "float32",
+    ),
+    "also moved": ((*SQRT, node("Transpose", "h", "z")), "float32"),
+    "also an output": ((*SQRT, node("Identity", "h", "z")), "float32"),
+    "between nodes": (
+        (
+            cast("x", "h", HALF),
+            node("Abs", "h", "a"),
+            cast("a", "f", FLOAT),
+            node("Sqrt", "f", "y"),
+        ),
+        "float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_casts_to_float16_round_where_those_of_onnx_runtime_do(name: str) -> None:
+    nodes, dtype = ROUNDINGS[name]
+    x = np.array([[0.1, 1.0003, 2049.3]]).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    made = {item.output[0] for item in nodes}
+    outputs = [
+        helper.make_tensor_value_info(item, onnx.TensorProto.UNDEFINED, None)
+        for item in ("y", "z")
+        if item in made
+    ]
+    sized = helper.make_tensor_value_info("x", kind, x.shape)
+    graph = helper.make_graph(nodes, "casts", [sized], outputs)
+    for item in graph.output:
+        is_half = item.name == "z" and name != "read by both"
+        item.type.tensor_type.elem_type = HALF if is_half else FLOAT
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    data = bytes(model.SerializeToString())
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
+    module = load_module_bytes(data, "casts.onnx")
+    (found,) = run_numpy_reference(module, [{"x": x}]).outputs
+    for item, values in expected.items():
+        np.testing.assert_allclose(found[item], values, rtol=2e-7, strict=True)
 
 
 def test_a_narrow_float_adds_its_rounding_to_the_tolerance() -> None:

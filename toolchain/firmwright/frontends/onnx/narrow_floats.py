@@ -2,7 +2,8 @@
 
 Operators that move elements move the stored bits. All others take their 16-bit
 operands as float32, and their results are rounded only where the model stores them
-(`NarrowedValue`).
+(`NarrowedValue`). They take also the operand of a Cast to float16 as it was before, if
+no other Cast reads the result.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ from firmwright.frontends.onnx.node_schemas import (
     check_element_types,
     inferred_element_types,
 )
+from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.frontends.onnx.qdq import NarrowedValue, QdqValue
 from firmwright.frontends.onnx.value_table import ValueTable
 from firmwright.ir.graph import TensorType, Value
@@ -72,12 +74,45 @@ def import_numbers(
     run: Callable[[NodeContext], Results | OnnxValue],
 ) -> list[QdqValue]:
     """Return the results of a node that `run` imports, [] if it is a function."""
+    if _is_move(c):
+        inputs = [_rounded(values, item) for item in inputs]
     declared = declared_operands(values, inputs)
     check_element_types(c.node, c.opset, declared)
+    narrowed = _narrowing_cast(values, c, declared)
+    if narrowed is not None:
+        return [narrowed]
     operands = computed_operands(values, c, inputs, declared)
     results = run(replace(c, inputs=operands))
     found = results if isinstance(results, tuple | list) else (results,)
     return narrowed_results(c, declared, found)
+
+
+def _is_move(c: NodeContext) -> bool:
+    """Return whether the node moves or converts elements."""
+    is_reduction = c.attr("reduction", "none") != "none"
+    return c.node.op_type in _MOVING_OPERATORS and not is_reduction
+
+
+def _rounded(values: ValueTable, item: QdqValue | None) -> QdqValue | None:
+    """Return the result of a Cast as the model stores it."""
+    if isinstance(item, NarrowedValue) and item.is_cast:
+        return values.materialize(item)
+    return item
+
+
+def _narrowing_cast(
+    values: ValueTable, c: NodeContext, declared: Sequence[OnnxValue | None]
+) -> NarrowedValue | None:
+    """Return the result of a Cast to float16 that no other Cast reads."""
+    if c.node.op_type != "Cast" or dtype_name(int(c.attr("to", 0))) != FLOAT16.name:
+        return None
+    (operand,) = declared
+    readers = values.readers.get(c.outputs[0], ())
+    if any(reader.op_type == "Cast" for reader in readers):
+        return None
+    if operand is None or operand.type.dtype.computed_as:
+        return None
+    return NarrowedValue(c.emit.cast(operand, FLOAT32), FLOAT16, is_cast=True)
 
 
 def declared_operands(
@@ -107,12 +142,11 @@ def computed_operands(
     op = c.node.op_type
     if op in _WITH_BODIES:
         return tuple(values.materialize_all(inputs))
-    is_move = op in _MOVING_OPERATORS and c.attr("reduction", "none") == "none"
     is_rounded = not any(isinstance(item, NarrowedValue) for item in inputs)
     if op == "CastLike":
         first, *_ = inputs
         return (_number(c.emit, first, declared[0], keep=True), *declared[1:])
-    keep = is_move and is_rounded
+    keep = _is_move(c) and is_rounded
     operands: list[OnnxValue | None] = []
     for item, own in zip(inputs, declared, strict=True):
         operands.append(_number(c.emit, item, own, keep=keep))

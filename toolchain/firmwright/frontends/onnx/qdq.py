@@ -53,11 +53,13 @@ class NarrowedValue:
     """A 16-bit float of the model: `value`, computed in float32, before its rounding.
 
     It is rounded where the model stores it, as ONNX Runtime drops the conversions
-    between two nodes that it computes in float32.
+    between two nodes that it computes in float32. The result of a Cast (`is_cast`) is
+    also rounded where elements are moved.
     """
 
     value: OnnxValue
     dtype: DType
+    is_cast: bool = False
 
 
 QdqValue: TypeAlias = (
