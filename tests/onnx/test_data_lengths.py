@@ -16,8 +16,10 @@ from firmwright.base.errors import UnsupportedError
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
+from firmwright.flows.verify.verification import verify
 from firmwright.oracle.compare import compare_outputs, without_counts
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
+from firmwright.pipeline import load_module_bytes
 from onnx import TensorProto
 from tests.onnx.backend import run_merged
 from tests.onnx.onnx_models import Array, Net
@@ -245,6 +247,23 @@ def test_an_output_without_elements_beside_others_is_omitted() -> None:
     y = net.node("Relu", "x")
     module = imported(net.model(empty, y))
     assert [value.name for value in entry_of(module).results] == [y]
+
+
+@pytest.mark.host_c
+def test_an_omitted_output_beside_one_of_computed_length_is_verified() -> None:
+    net, empty = _net_with_an_empty_output()
+    mask = net.input("mask", (3,), TensorProto.BOOL)
+    part = net.node("Compress", "x", mask, axis=0)
+    module = load_module_bytes(net.model(empty, part), "both.onnx")
+    assert verify(compile_for(module, board="host"), samples=4).exact
+
+
+def test_element_types_that_onnx_does_not_define_are_refused() -> None:
+    net = Net(opset=13)
+    x = net.input("x", (6,), TensorProto.INT64)
+    mask = net.input("mask", (6,), TensorProto.BOOL)
+    text = _refused(net, net.node("Relu", net.node("Compress", x, mask, axis=0)))
+    assert "int64, for which ONNX does not define it" in text
 
 
 def test_a_model_whose_only_output_has_no_elements_is_refused() -> None:

@@ -208,17 +208,21 @@ def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
     """Replace the output names of the model file by the module's, in order.
 
     The file has no outputs for the numbers of elements in use, the module none without
-    elements.
+    elements. Outputs of the same names correspond.
     """
     entry = module.entry
     if isinstance(entry, Function):
         names = [value.name for value in entry.results]
     else:
         names = [tensor.name for tensor in module.io.outputs]
-    if len(values) > len(names):
+    if not set(names) <= set(values):
+        plain = without_counts(names)
+        if set(plain) <= set(values) or len(values) < len(names):
+            names = plain
+    if set(names) < set(values):
+        values = {name: values[name] for name in names}
+    elif len(values) > len(names):
         values = {name: array for name, array in values.items() if array.size}
-    if len(values) < len(names):
-        names = without_counts(names)
     if len(values) != len(names):
         what = f"the reference has {len(values)} named outputs, the model {len(names)}."
         raise ToolFailedError(what)
