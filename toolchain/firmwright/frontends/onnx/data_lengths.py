@@ -19,6 +19,7 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
     Results,
 )
+from firmwright.frontends.onnx.node_schemas import check_element_types
 from firmwright.ir.graph.nodes import Value
 
 _Rule: TypeAlias = Callable[[NodeContext, Mapping[int, int]], int]
@@ -33,6 +34,7 @@ def import_counted(
     c: NodeContext, run: Callable[[NodeContext], Results | OnnxValue]
 ) -> Sequence[OnnxValue]:
     """Import a node with inputs of such a length, or raise NotSupportedError."""
+    check_element_types(c.node, c.opset, c.inputs)
     lengths: dict[int, DataLength] = {}
     for index, item in enumerate(c.inputs):
         length = length_of(c.emit, item)
