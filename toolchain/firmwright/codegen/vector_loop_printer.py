@@ -1,5 +1,6 @@
 """C of vectorized loops with the vector intrinsics of a target."""
 
+import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from firmwright.ir import tir
 from firmwright.kernels.mve_loops import HELIUM
 from firmwright.kernels.rvv_loops import RISCV
 from firmwright.kernels.vector_loops import ScalarText, vector_lines
-from firmwright.kernels.vector_writer import NotVectorizableError
+from firmwright.kernels.vector_writer import OWN_NAMES, NotVectorizableError
 
 _TARGETS = (HELIUM, RISCV)
 
@@ -31,21 +32,30 @@ def print_vector_loop(
     if target is None or loop.var.dtype != INT32:
         return []
 
+    end = f"{bounds.name}_end"
+    taken = re.compile(rf"\b({OWN_NAMES}|{end})\b")
+
+    def outer(text: str) -> str:
+        """Return C, which names nothing that the loop has under the same name."""
+        if taken.search(text):
+            raise NotVectorizableError
+        return text
+
     def number(expr: tir.Expr, dtype: DType) -> str:
-        return exprs.as_type(expr, dtype).text
+        return outer(exprs.as_type(expr, dtype).text)
 
     def pointer(buffer: tir.Buffer, index: tir.Expr, is_read: bool) -> str:
         if exprs.memory(buffer).unaligned:
             raise NotVectorizableError
         at = tir.AccessPtr(buffer, index, 1, "r" if is_read else "w")
-        return exprs.typed_pointer(at, buffer.dtype, const=is_read).text
+        return outer(exprs.typed_pointer(at, buffer.dtype, const=is_read).text)
 
     def vector(inside: str) -> list[str]:
         return vector_lines(loop, target, ScalarText(number, pointer), inside)
 
     extent = loop.extent.value if isinstance(loop.extent, tir.IntImm) else None
-    end = f"{bounds.name}_end"
     try:
+        outer(f"{bounds.first} {bounds.end}")
         lines = target.loop(bounds.name, end, extent, vector)
     except NotVectorizableError:
         return []

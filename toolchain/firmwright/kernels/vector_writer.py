@@ -6,6 +6,9 @@ from typing import TypeAlias
 
 from firmwright.base.dtypes import BOOL, INT32, UINT32, DType
 
+OWN_NAMES = r"v\d+|vl|inside"
+"""A pattern of the C variables of a vector: its lanes, its length, its predicate."""
+
 
 class NotVectorizableError(Exception):
     """Internal signal: a loop has something for which there are no vectors."""
