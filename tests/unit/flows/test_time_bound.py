@@ -1,9 +1,10 @@
 """Bounds are never below counts, in total or per instruction, and close to them."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from firmwright.base.errors import DoesNotFitError, ToolMissingError, UsageError
@@ -18,7 +19,7 @@ from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.measure.time_bound import TimeBound, bound_time
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model
-from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.samples.sample_batches import Tensors, generate_samples
 from firmwright.graph_builder import GraphBuilder
 from firmwright.pipeline import Compilation
 
@@ -49,8 +50,14 @@ def build_plugin(folder: Path) -> Path:
     return library
 
 
-def check_runs(compiled: Compilation, bound: TimeBound, runs: int, folder: Path) -> int:
-    """Compare counts of random inputs with a bound, and return the largest total."""
+def random_samples(compiled: Compilation, count: int) -> Sequence[Tensors]:
+    return generate_samples(compiled.module.io.inputs, count).samples
+
+
+def check_runs(
+    compiled: Compilation, bound: TimeBound, samples: Sequence[Tensors], folder: Path
+) -> int:
+    """Compare counts of runs with a bound, and return the largest total."""
     image = build_image(compiled)
     symbols = {symbol.name: symbol for symbol in image.sizes.symbols}
     counts = folder / "counts.txt"
@@ -64,13 +71,13 @@ def check_runs(compiled: Compilation, bound: TimeBound, runs: int, folder: Path)
     }
     argument = ",".join(f"{key}={place}" for key, place in places.items())
     with open_session(compiled, image=image, plugin=argument) as session:
-        for sample in generate_samples(compiled.module.io.inputs, runs).samples:
+        for sample in samples:
             session.device.write_inputs(sample)
             session.device.execute()
     (calls, largest), *rows = [
         map(int, row.split()) for row in counts.read_text().splitlines()
     ]
-    assert calls >= runs
+    assert calls >= len(samples)
     assert {a: n for a, n in rows if n > bound.path.executions.get(a, 0)} == {}
     assert largest <= bound.instructions
     return largest
@@ -92,7 +99,8 @@ def test_bounds_hold_for_every_instruction(
     can_count(BOARDS[board])
     compiled = compile_for(load_model(digits_path), board)
     bound = bound_time(compiled)
-    assert bound.instructions <= RATIO_MAX * check_runs(compiled, bound, 2, tmp_path)
+    largest = check_runs(compiled, bound, random_samples(compiled, 2), tmp_path)
+    assert bound.instructions <= RATIO_MAX * largest
     names = [
         operator.name
         for operator in compiled.summary.operators
@@ -139,6 +147,31 @@ def test_float_functions_have_bounds(board: str, operator: str):
     assert exact.instructions <= bound.instructions < 20 * exact.instructions
 
 
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "board",
+    ["mps2-an386", pytest.param("microbit", marks=pytest.mark.deep)],
+)
+@pytest.mark.parametrize("operator", ["*", "/"])
+def test_products_and_quotients_of_doubles_have_bounds(
+    operator: str, board: str, tmp_path: Path
+):
+    """Parts of a routine return to its caller; subnormal operands are shifted."""
+    can_count("arm")
+    g = GraphBuilder("doubles")
+    x, z = g.input("x", (4,), "float64"), g.input("z", (4,), "float64")
+    y = g.call("expression", x, z, formula=f"a {operator} b")
+    compiled = compile_for(g.model(y), board)
+    bound = bound_time(compiled)
+    subnormal = [5e-324, -5e-324, 2e-310, 5e-324]
+    others = [[1.5, 3e-320, 2e300, 0.0], [np.inf, -7.0, 1e-308, 0.1]]
+    samples: list[Tensors] = [
+        {"x": np.array(x), "z": np.array(subnormal[::-1])} for x in (subnormal, *others)
+    ]
+    largest = check_runs(compiled, bound, samples, tmp_path)
+    assert bound.instructions < 4 * largest
+
+
 def test_a_host_has_no_bound(digits_path: Path):
     with pytest.raises(UsageError, match="bounds need the code of a microcontroller"):
         bound_time(compile_for(load_model(digits_path)))
@@ -174,7 +207,7 @@ def test_bounds_of_benchmark_models_hold_on_200_inputs(
     except DoesNotFitError:
         compiled = emulate(compile_for(loaded, LARGER[board]))
     bound = bound_time(compiled)
-    largest = check_runs(compiled, bound, 200, tmp_path)
+    largest = check_runs(compiled, bound, random_samples(compiled, 200), tmp_path)
     ratio = bound.instructions / largest
     print(
         f"{model} {compiled.board.name}: {bound.instructions:,} / {largest:,} = {ratio:.4f}"

@@ -240,11 +240,16 @@ class PathAnalysis:
 
     def _leave(self, state: _State, following: int) -> None:
         """Return from a function, or continue in one that returns to the same place."""
-        callee, state.address = state.entry, following
-        if not state.frames or following != state.frames[-1][1]:
+        state.address = following
+        callee, frames = state.entry, state.frames
+        # A product or quotient of doubles calls a part of itself that may return to the
+        # caller of the whole.
+        while frames and following != frames[-1][1]:
+            callee, frames = frames[-1][0], frames[:-1]
+        if not frames:
             state.entry = following
             return
-        state.entry, state.frames = state.frames[-1][0], state.frames[:-1]
+        state.entry, state.frames = frames[-1][0], frames[:-1]
         if not state.frames:
             instructions, cycles = state.begin
             cost = state.instructions - instructions, self._cycles.total - cycles
