@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.onnx.random_float_graphs import BOOL, FLOAT, INT32, INT64
+from tests.onnx.random_float_graphs import BOOL, FLOAT, INT32, INT64, Item
 from tests.onnx.random_layer_graphs import LayerGraph
 
 
@@ -38,14 +38,20 @@ class RareGraph(LayerGraph):
         *("dynamic_scale", "integer_product", "long_conv", "window", "root_norm"),
     )
 
+    def add_above_zero(self, x: Item) -> bool:
+        """Add |x| + 0.25; return whether the graph takes it."""
+        before = len(self.items)
+        self.add("Abs", [x])
+        if len(self.items) == before:
+            return False
+        self.add("Add", [self.items[-1], self.constant(0.25, FLOAT)])
+        return True
+
     def positive(self) -> None:
         x = self.pick(FLOAT, exact=True)
         if x is None:
             return
-        before = len(self.items)
-        self.add("Abs", [x])
-        if len(self.items) > before:
-            self.add("Add", [self.items[-1], self.constant(0.25, FLOAT)])
+        if self.add_above_zero(x):
             op = self.choice(["Sqrt", "Log", "Reciprocal"])
             self.add(op, [self.items[-1]], is_exact=False)
 
@@ -213,11 +219,7 @@ class RareGraph(LayerGraph):
         x = self.pick(FLOAT, exact=True)
         if x is None:
             return
-        before = len(self.items)
-        self.add("Abs", [x])
-        if len(self.items) > before:
-            y = self.items[-1]
-            self.add("Add", [y, self.constant(0.25, FLOAT)])
+        if self.add_above_zero(x):
             attrs: dict[str, Any] = {} if self.opset >= 18 else {"axes": [0]}
             more = [self.constant([0])] if self.opset >= 18 else []
             self.add("ReduceLogSum", [self.items[-1], *more], is_exact=False, **attrs)
