@@ -16,7 +16,7 @@ from typing import IO, Final
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import FLOAT16, Array, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file, read_input_bytes
 from firmwright.base.resource_limits import scaled_limit
@@ -38,6 +38,15 @@ _ARCHIVE_ERRORS: Final = (
     *(ValueError, EOFError, zipfile.BadZipFile, zlib.error),
     *(NotImplementedError, RuntimeError),  # unsupported compression, encryption
 )
+
+
+def file_dtype(dtype: DType) -> DType:
+    """Return the type of the arrays that hold numbers of `dtype` in a file.
+
+    Of the storage types, numpy itself has float16 only: numbers of the others are held
+    in the type that computes them.
+    """
+    return dtype if dtype is FLOAT16 else dtype.computed
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT16, Array, find_dtype
+from firmwright.base.array_files import file_dtype
+from firmwright.base.dtypes import Array, find_dtype
 
 if TYPE_CHECKING:
     import onnx
@@ -142,9 +143,9 @@ def _array_type(element: int) -> int:
     except KeyError:
         return element
     dtype = find_dtype(kind.name)
-    if dtype is None or not dtype.computed_as or dtype is FLOAT16:
+    if dtype is None or file_dtype(dtype) is dtype:
         return element
-    return int(onnx.helper.np_dtype_to_tensor_dtype(dtype.computed.np))
+    return int(onnx.helper.np_dtype_to_tensor_dtype(file_dtype(dtype).np))
 
 
 def _rename(graph: onnx.GraphProto, name: str, new: str) -> None:

@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from firmwright.base.array_files import write_npz
+from firmwright.base.array_files import file_dtype, write_npz
 from firmwright.base.child_process import python_command, run_program
-from firmwright.base.dtypes import FLOAT16, Array, find_dtype
+from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import (
     InternalError,
     ReferenceRefusalError,
@@ -174,9 +174,7 @@ def write_request(
 def in_array_type(array: Array) -> Array:
     """Return numbers of a storage type in a type that files of arrays have."""
     dtype = find_dtype(array.dtype.name)
-    if dtype is None or not dtype.computed_as or dtype is FLOAT16:
-        return array
-    return array.astype(dtype.computed.np)
+    return array if dtype is None else array.astype(file_dtype(dtype).np, copy=False)
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> JsonObject:
