@@ -108,7 +108,7 @@ class ImageSearch:
         within = [image for image in reversed(self._images) if image.time <= time_max]
         fastest = self._images[-1]
         smallest = min(within, key=attrgetter("size_bytes"), default=fastest)
-        return self.chosen(smallest)
+        return smallest.chosen_of(self.candidates_per_call)
 
     def fastest_within(
         self, bytes_max: int, saved_bytes: int | None = None
@@ -135,7 +135,7 @@ class ImageSearch:
                 if image.size_bytes <= bytes_max and image.time < best.time:
                     best = image
             has_changed = best.time != time
-        return self.chosen(best)
+        return best.chosen_of(self.candidates_per_call)
 
     def image_of(self, chosen: CandidatesPerCall) -> ImageChoice:
         """Return the image of the first candidate of each call in `chosen`.
@@ -168,10 +168,6 @@ class ImageSearch:
     def _picked(self, picks: Sequence[int]) -> list[_Option]:
         """Return the chosen option of each call."""
         return [own[pick] for own, pick in zip(self._options, picks, strict=True)]
-
-    def chosen(self, image: ImageChoice) -> CandidatesPerCall:
-        """Return each call with the chosen candidate, or without one if it has none."""
-        return image.chosen_of(self.candidates_per_call)
 
     def _neighbors(self, picks: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return choices that differ in a call, or in all calls that can use a key."""
