@@ -117,8 +117,11 @@ def import_onnx_model(
     importer = _OnnxImporter(
         model, emitter, values, cache(is_claimed), hint, list(items)
     )
-    main, origin = {"main": importer.run()}, ModelOrigin(digest)
-    return IRModule(name, main, emitter.constants, entry_name="main", origin=origin)
+    functions = {"main": importer.run()}
+    origin = ModelOrigin(digest)
+    return IRModule(
+        name, functions, emitter.constants, entry_name="main", origin=origin
+    )
 
 
 @dataclass(slots=True)
@@ -230,9 +233,8 @@ class _OnnxImporter:
         found = known_sizes(item.name, item.shape, self.model.implied)
         if found.fixed is None:
             self.open_inputs.append(found)
-        elif found.assumption:
-            texts = self.model.file, found.assumption, found.option
-            log.warning("%s: %s; %s states it.", *texts, extra={"once": True})
+        else:
+            found.warn_of_assumption(self.model.file)
         return found.fixed
 
     def _import_output(self, item: OnnxValueInfo) -> Value | None:

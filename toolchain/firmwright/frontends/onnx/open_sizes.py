@@ -4,6 +4,7 @@ A size is implied by an operator that joins the axis to weights: a product with 
 of 65 rows needs 65 columns. A tree needs at least the features that it compares.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,8 @@ from firmwright.frontends.onnx.protobuf import (
     attribute_value,
     onnx_package,
 )
+
+log = logging.getLogger(__name__)
 
 Dimension: TypeAlias = int | str
 """A size, or the name of one that is open."""
@@ -70,6 +73,17 @@ class InputSizes:
                 reason = ""
             parts.append(f"{which} of input {self.name} is taken as {after}{reason}")
         return " and ".join(parts)
+
+    def warn_of_assumption(self, file: str) -> None:
+        """Warn once of the sizes assumed for open axes, if there are any."""
+        if self.assumption:
+            log.warning(
+                "%s: %s; %s states it.",
+                file,
+                self.assumption,
+                self.option,
+                extra={"once": True},
+            )
 
 
 def known_sizes(
