@@ -27,6 +27,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 import onnx
+from firmwright.base.counted_outputs import without_counts
 from firmwright.base.dtypes import STORAGE_DTYPES
 from firmwright.base.errors import FirmwrightError, UnsupportedError
 from firmwright.boards import load_board
@@ -39,7 +40,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
-from firmwright.oracle.compare import compare_length, cut_to_reference, without_counts
+from firmwright.oracle.compare import compare_length, cut_to_reference
 from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, numpy_helper

@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip("onnx", reason="ONNX needs the package onnx")
 pytest.importorskip("onnxruntime", reason="the expected values come from ONNX Runtime")
 
+from firmwright.base.counted_outputs import without_counts
 from firmwright.base.errors import UnsupportedError
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.verification import verify
-from firmwright.oracle.compare import compare_outputs, without_counts
+from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from firmwright.pipeline import load_module_bytes
 from onnx import TensorProto

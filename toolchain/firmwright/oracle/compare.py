@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.counted_outputs import count_name
 from firmwright.base.dtypes import Array, DType, find_dtype
 from firmwright.base.errors import InternalError, MismatchError
 
@@ -85,8 +86,8 @@ def compare_outputs(
     for sample, tensors in enumerate(expected):
         for name, reference in tensors.items():
             result = _namesake(actual[sample], name)
-            count = actual[sample].get(f"{name}_count")
-            if count is not None and f"{name}_count" not in tensors:
+            count = actual[sample].get(count_name(name))
+            if count is not None and count_name(name) not in tensors:
                 parts.append(compare_length(sample, name, reference, result, count))
                 result = cut_to_reference(result, reference)
             parts.append(compare_tensor(sample, name, reference, result, tolerance))
@@ -139,14 +140,8 @@ def compare_length(
     if lengths == [number] or (not lengths and number in actual.shape):
         return Comparison(1, 0, 0, None)
     wanted = lengths[0] if lengths else max(actual.shape, default=0)
-    difference = Difference(sample, f"{name}_count", (), wanted, number)
+    difference = Difference(sample, count_name(name), (), wanted, number)
     return Comparison(1, 1, abs(wanted - number), difference)
-
-
-def without_counts(names: Sequence[str]) -> list[str]:
-    """Return the names of outputs without the NAME_count of other outputs."""
-    counts = {f"{name}_count" for name in names}
-    return [name for name in names if name not in counts]
 
 
 def cut_to_reference(actual: Array, expected: Array) -> Array:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from firmwright.base.counted_outputs import without_counts
 from firmwright.base.dtypes import FLOAT32, Array, DType
 from firmwright.base.errors import InternalError, ToolFailedError
 from firmwright.flows.model.model import Model
@@ -34,7 +35,6 @@ from firmwright.oracle.compare import (
     WHOLE_MODEL,
     WHOLE_MODEL_IN_DOUBLE,
     Tolerance,
-    without_counts,
 )
 from firmwright.oracle.reference_runner import (
     RUNTIME_TITLES,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from firmwright.base.counted_outputs import count_name
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import (
@@ -59,7 +60,7 @@ def count_outputs(emit: CallEmitter, outputs: Mapping[str, object]) -> list[Valu
     for name, definition in outputs.items():
         length = length_of(emit, definition)
         if length is not None:
-            counts.append(emit.copy(length.count, f"{name}_count"))
+            counts.append(emit.copy(length.count, count_name(name)))
     return counts
 
 
