@@ -31,14 +31,17 @@ def _kind(dtype: DType) -> str:
     return "i32m2" if dtype.signed else "u32m2"
 
 
+def _c_type(dtype: DType) -> str:
+    return "vint32m2_t" if dtype.signed else "vuint32m2_t"
+
+
 class RiscvWriter(VectorWriter):
     """Writes instructions of RISC-V vectors, of `vl` elements."""
 
     def _lanes(self, dtype: DType, name: str, *operands: str) -> Lanes:
-        c_type = f"v{'int' if dtype.signed else 'uint'}32m2_t"
         given = ", ".join([*operands, "vl"])
         text = f"__riscv_{name}_{_kind(dtype)}({given})"
-        return Lanes(self.bind(c_type, text), dtype)
+        return Lanes(self.bind(_c_type(dtype), text), dtype)
 
     def _mask(self, name: str, *operands: str) -> Lanes:
         text = f"__riscv_{name}_b16({', '.join(operands)}, vl)"
@@ -118,9 +121,8 @@ class RiscvWriter(VectorWriter):
     def reinterpret(self, a: Lanes, dtype: DType) -> Lanes:
         if a.dtype == dtype:
             return a
-        c_type = f"v{'int' if dtype.signed else 'uint'}32m2_t"
         name = f"__riscv_vreinterpret_v_{_kind(a.dtype)}_{_kind(dtype)}"
-        return Lanes(self.bind(c_type, f"{name}({a.text})"), dtype)
+        return Lanes(self.bind(_c_type(dtype), f"{name}({a.text})"), dtype)
 
     def bit_length(self, a: Lanes) -> Lanes:
         """Return the bits of the number by halving: no instruction counts zeros."""
