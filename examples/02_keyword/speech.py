@@ -60,11 +60,29 @@ def write_wav(path: str | Path, sound: Samples) -> None:
 
 
 def read_wav(path: str | Path) -> Samples:
-    """Read the samples of a file with this rate and width."""
+    """Read the samples of a file with this width; a multiple of the rate is reduced."""
     with wave.open(str(path), "rb") as file:
-        kind = file.getnchannels(), file.getsampwidth(), file.getframerate()
-        if kind != (1, 2, RATE):
+        channels, width, rate = (
+            file.getnchannels(),
+            file.getsampwidth(),
+            file.getframerate(),
+        )
+        if (channels, width) != (1, 2) or rate % RATE or not 1 <= rate // RATE <= 6:
             raise SystemExit(
-                f"{path}: {kind}, not one channel of 2 bytes at {RATE} Hz."
+                f"{path}: {channels} channels of {width} bytes at {rate} Hz, not one "
+                f"channel of 2 bytes at {RATE} Hz or up to 6 times as many."
             )
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.int16)
+        read = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+    return every_nth(read.astype(np.int16), rate // RATE)
+
+
+def every_nth(sound: Samples, n: int) -> Samples:
+    """Return every n-th sample, without frequencies that the new rate cannot have."""
+    if n == 1:
+        return sound
+    reach = 16 * n
+    place = np.arange(-reach, reach + 1) / n
+    low_pass = 0.9 * np.sinc(0.9 * place) * np.hanning(2 * reach + 3)[1:-1]
+    padded = np.pad(sound.astype(np.float64), reach)
+    kept = np.convolve(padded, low_pass / low_pass.sum(), "valid")[::n]
+    return np.clip(np.round(kept), -32768, 32767).astype(np.int16)

@@ -1,9 +1,11 @@
 """From .wav files to a keyword program on a board: features, training, int8, firmware.
 
     python wav_to_board.py [--folder WAVS] [--board mps2-an386] [--save PROJECT]
+                           [--wav RECORDING]
 
 WAVS has a folder of clips for each word, at 16 kHz with 16 bits in one channel, and
 "nothing" for other sounds. The default is a set of synthetic clips. Needs scikit-learn.
+At the end the board hears RECORDING, which may have a multiple of 16 kHz, too.
 """
 
 from __future__ import annotations
@@ -154,6 +156,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="default: synthetic clips")
     parser.add_argument("--board", default="mps2-an386")
     parser.add_argument("--clips", type=int, default=60, help="synthetic, of each word")
+    parser.add_argument("--wav", type=Path, help="what the board hears at the end")
     parser.add_argument("--save", help="write the program as a project to this folder")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -170,7 +173,10 @@ def main() -> None:
     if asked.save:
         compiled.save(asked.save)
     stream = np.concatenate(clips[held_out][labels[held_out] > 0][:2])
-    if asked.folder is None:
+    if asked.wav is not None:
+        sound = read_wav(asked.wav)
+        stream = sound[: len(sound) // FEATURES.hop * FEATURES.hop]
+    elif asked.folder is None:
         stream = scene([(0.6, "up"), (1.7, "down")], 2.8, np.random.default_rng(99))
     outputs = run(compiled, stream.reshape(-1, 1, FEATURES.hop))
     expected = run(fw.compile(network), FEATURES.windows(stream, ROWS)[:, None])

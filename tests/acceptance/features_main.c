@@ -1,15 +1,19 @@
 /* features_main.c: 1,000 seconds of pseudorandom sound, and the sum of all rows.
  *
  * A sample is a function of its number; each second has another amplitude. The result is
- * printed as eight hexadecimal digits.
+ * printed as eight hexadecimal digits. With RECORDED_HOPS, the sound is the array `recorded`.
  */
 #include <stdint.h>
 
 #include "audio_features.h"
 #include "port/fwr_port.h"
 
+#ifdef RECORDED_HOPS
+#define HOPS RECORDED_HOPS
+#else
 #define SECONDS 1000u
 #define HOPS (SECONDS * 16000u / AUDIO_FEATURES_SAMPLES_ELEMENTS)
+#endif
 
 static uint32_t sram[(AUDIO_FEATURES_SRAM_SIZE + 3) / 4]
     __attribute__((aligned(AUDIO_FEATURES_SRAM_ALIGN)));
@@ -20,6 +24,16 @@ static uint32_t mixed(uint32_t x)
     x = (x ^ x >> 16) * 0x7FEB352Du;
     x = (x ^ x >> 15) * 0x846CA68Bu;
     return x ^ x >> 16;
+}
+
+static int16_t sound_at(uint32_t sample)
+{
+#ifdef RECORDED_HOPS
+    return recorded[sample];
+#else
+    int16_t loud = (int16_t)(mixed(sample) >> 16);
+    return (int16_t)(loud >> sample / 16000u % 16u);
+#endif
 }
 
 static void print_hex(uint32_t value)
@@ -41,8 +55,7 @@ int main(void)
     audio_features_reset(&pools);
     for (uint32_t hop = 0; hop < HOPS; hop++) {
         for (uint32_t i = 0; i < AUDIO_FEATURES_SAMPLES_ELEMENTS; i++, sample++) {
-            int16_t loud = (int16_t)(mixed(sample) >> 16);
-            in.samples[i] = (int16_t)(loud >> sample / 16000u % 16u);
+            in.samples[i] = sound_at(sample);
         }
         if (audio_features_run(&in, &out, &pools) != AUDIO_FEATURES_OK) {
             sum = 0;

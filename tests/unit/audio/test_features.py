@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +19,9 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
+from tests.recordings import Samples, recorded_sound
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "02_keyword"
-Samples = np.ndarray[Any, np.dtype[np.int16]]
 
 
 def seconds(count: int, seed: int = 5) -> Samples:
@@ -37,6 +38,10 @@ def seconds(count: int, seed: int = 5) -> Samples:
     return np.concatenate(parts)
 
 
+SOUNDS: dict[str, Callable[[], Samples]] = {
+    "random": lambda: seconds(12),
+    "recorded": lambda: recorded_sound(Features().hop),
+}
 OTHERS = {
     "no_gain": Features(gain=None),
     "no_noise": Features(noise=None, gain=None, channels=13, log_scale=64),
@@ -68,6 +73,16 @@ def test_rows_equal_the_firmware(name: str) -> None:
     assert len(np.unique(expected)) > 40
 
 
+@pytest.mark.host_c
+def test_rows_of_recorded_speech_equal_the_firmware() -> None:
+    features = Features()
+    sound = recorded_sound(features.hop)
+    with open_session(compile_for(features.model()), in_process=True) as session:
+        rows = np.asarray(session.run(sound.reshape(-1, 1, features.hop)))
+    expected = features.compute(sound)
+    assert np.array_equal(rows.reshape(expected.shape), expected)
+
+
 def test_streams_of_a_batch_are_independent() -> None:
     streams = seconds(6).reshape(2, 3, 16_000)
     rows = Features().compute(streams)
@@ -91,7 +106,10 @@ def network(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return network
 
 
-def test_rows_equal_tflm(network: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sound_of", SOUNDS)
+def test_rows_equal_tflm(
+    sound_of: str, network: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
     # The file has the shares of noise reduction rounded to nearest.
     features = Features(noise=NoiseReduction(even=410.5 / 16384))
@@ -105,7 +123,7 @@ def test_rows_equal_tflm(network: ModuleType, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(network, "mel_bank", lambda: [table(name) for name in names])
     monkeypatch.setattr(network, "gain_table", lambda: table("gains"))
     tflm = runtime.Interpreter.from_bytes(network.build(), arena_size=1 << 20)
-    sound, rows = seconds(12), []
+    sound, rows = SOUNDS[sound_of](), []
     for hop in sound.reshape(-1, 1, features.hop):
         tflm.set_input(hop, 0)
         tflm.invoke()
