@@ -27,8 +27,9 @@ from firmwright.flows.board.build_cache import (
     trim_cache,
 )
 from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
-from firmwright.flows.model.model import load_model
+from firmwright.flows.model.model import Model, load_model
 from firmwright.graph_builder import GraphBuilder
 
 RAM_BESIDE_WORKSPACE_MAX_BYTES = 512
@@ -231,3 +232,39 @@ def test_constants_beyond_all_memory_are_refused_before_a_build() -> None:
     assert e.value.is_proven
     (region,) = e.value.regions
     assert region.need_bytes > region.have_bytes == 278_528
+
+
+def large_layer(seed: int) -> Model:
+    """Return a network whose layer has a constant of 66,560 bytes."""
+    rng = np.random.default_rng(seed)
+    g = GraphBuilder("large")
+    x = g.input("x", (130, 128), "float32")
+    weights = g.constant(rng.normal(size=(130, 128)).astype(np.float32))
+    return g.model(g.call("add", x, weights, activation="none"))
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_large_constants_of_host_builds_are_no_c_arrays(
+    compiler, monkeypatch, tmp_path: Path
+):
+    monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
+    for seed in (1, 2):  # the object cache must not confuse them
+        compiled = compile_for(large_layer(seed), "host")
+        image = build_image(compiled, compiler=compiler)
+        header = image.directory / "model" / "large_weights.h"
+        assert "extern const float large_" in header.read_text()
+        array = str(compiled.project().files["model/large_weights.h"])
+        assert "static const float large_" in array
+        assert image.model_flash_bytes > 130 * 128 * 4
+        with open_session(compiled, compiler=compiler) as session:
+            y = session.run(np.zeros((130, 128), np.float32))
+            (constant,) = compiled.module.constants.values()
+            assert np.array_equal(y, constant.array())
+
+
+def test_small_constants_and_those_of_boards_are_c_arrays(digits_path: Path):
+    small = compile_for(load_model(str(digits_path)), "host")
+    assert small.project_to_run() == small.project()
+    on_board = compile_for(large_layer(1), "mps2-an386")
+    assert on_board.project_to_run() == on_board.project()

@@ -3,10 +3,13 @@
 import getpass
 import importlib
 import os
+import sys
 import time
 from types import ModuleType
 from typing import IO, Final
 
+HAS_ELF_OBJECTS: Final = sys.platform not in ("cygwin", "darwin", "win32")
+"""Whether compilers for this computer write ELF, whose assembly directives we know."""
 _RETRY_S: Final = 0.1
 
 

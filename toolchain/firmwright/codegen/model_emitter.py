@@ -7,7 +7,7 @@ deterministic.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_model_identifier
@@ -19,13 +19,14 @@ from firmwright.codegen import (
     c_writer,
     constant_arrays,
     constant_pool_files,
+    embedded_constants,
     function_printer,
 )
 from firmwright.codegen import helper_functions as helpers
 from firmwright.codegen.array_literals import format_rows
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import CWriter
-from firmwright.codegen.constant_arrays import ParamsBlock
+from firmwright.codegen.constant_arrays import LinkedConstant, ParamsBlock
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS, EmitOptions
 from firmwright.codegen.microtvm_interface import format_microtvm_files
 from firmwright.codegen.model_identity import (
@@ -72,21 +73,13 @@ def emit_model(
     options: EmitOptions = DEFAULT_EMIT_OPTIONS,
 ) -> SourceTree:
     module.require_trust()
-    main = module.aot_main
-    names = ModelNames(to_model_identifier(options.prefix or module.name))
-    interface = build_interface(module, main, names)
-    interface = replace(interface, has_probe_callback=options.emit_probe_callback)
+    program = _analyze(module, options)
+    main, kernels, interface = program.main, program.kernels, program.interface
     if interface.devices and options.emit_probe_callback:
         what = "--devices and --emit-probe-callback do not go together."
         raise UsageError(what, where=module.name, hint="omit one of them.")
-    kernels = function_printer.reachable_kernels(module, main)
-    shared = options.shared if interface.linked else {}
-    section = options.section("const") or constant_arrays.DEFAULT_SECTION
-    functions = (*kernels, main)
-    constants = constant_arrays.collect_linked_constants(
-        module, functions, names, shared, section
-    )
-    pools = constant_pool_files.find_constant_pools(module, names)
+    constants = program.constants
+    pools = constant_pool_files.find_constant_pools(module, interface.names)
     context = EmitContext(module, interface, intrinsics, options, constants, pools)
     kernel_text = function_printer.print_kernels(context, kernels, main)
     print_any_main = function_printer.print_main
@@ -101,6 +94,48 @@ def emit_model(
     return tree.merged(format_microtvm_files(context)) if options.tvm_api else tree
 
 
+@dataclass(frozen=True, slots=True)
+class _PrintedProgram:
+    """What the files of a model are printed from: functions, interface, constants."""
+
+    main: tir.PrimFunc
+    kernels: tuple[tir.PrimFunc, ...]
+    interface: ModelInterface
+    constants: Mapping[str, LinkedConstant]
+
+
+def _analyze(module: IRModule, options: EmitOptions) -> _PrintedProgram:
+    main = module.aot_main
+    names = ModelNames(to_model_identifier(options.prefix or module.name))
+    interface = build_interface(module, main, names)
+    interface = replace(interface, has_probe_callback=options.emit_probe_callback)
+    kernels = function_printer.reachable_kernels(module, main)
+    shared = options.shared if interface.linked else {}
+    section = options.section("const") or constant_arrays.DEFAULT_SECTION
+    constants = constant_arrays.collect_linked_constants(
+        module, (*kernels, main), names, shared, section
+    )
+    return _PrintedProgram(main, kernels, interface, constants)
+
+
+def emit_embedded_constants(module: IRModule, options: EmitOptions) -> SourceTree:
+    """Return files in place of NAME_weights.h whose large constants are no C arrays.
+
+    Compilers of ELF objects build them in less time and memory. The tree is empty if no
+    constant of the image is large. The model's identity remains that of `emit_model`.
+    """
+    program = _analyze(module, options)
+    if not program.interface.linked:
+        return SourceTree({})
+    constants = _distinct(program.constants)
+    return embedded_constants.format_files(program.interface, constants, options)
+
+
+def _distinct(constants: Mapping[str, LinkedConstant]) -> tuple[LinkedConstant, ...]:
+    """Return one constant for each symbol."""
+    return tuple({item.symbol: item for item in constants.values()}.values())
+
+
 def _source_tree(
     context: EmitContext,
     main: tir.PrimFunc,
@@ -110,8 +145,7 @@ def _source_tree(
 ) -> SourceTree:
     module, interface, options = context.module, context.interface, context.options
     name, spdx = context.names.prefix, options.spdx
-    distinct = {item.symbol: item for item in context.constants.values()}
-    constants = tuple(distinct.values())
+    constants = _distinct(context.constants)
     params = None if interface.linked else constant_arrays.build_params_block(constants)
     has_weights = interface.linked and bool(constants or not context.const_pools)
     features = features_of_known(module.targets.values())

@@ -10,6 +10,7 @@ from typing import TypeVar
 from firmwright.artifacts import SourceTree, read_gcc_flags
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.json_input import JsonObject
+from firmwright.base.platform_compat import HAS_ELF_OBJECTS
 from firmwright.base.recursion import call_with_stack, raise_recursion_limit
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
@@ -17,7 +18,7 @@ from firmwright.build import compiler_flags as build_flags
 from firmwright.build.external_symbols import check_external_symbols
 from firmwright.build.project_files import project_files
 from firmwright.codegen.emit_options import check_common_style
-from firmwright.codegen.model_emitter import emit_model
+from firmwright.codegen.model_emitter import emit_embedded_constants, emit_model
 from firmwright.codegen.model_identity import model_id
 from firmwright.codegen.multi_model_firmware import (
     check_models_combine,
@@ -141,6 +142,18 @@ class Compilation(LoweredProgram):
             return project
         return self.firmware_main.make_project(project, self.module.io, self.board)
 
+    def project_to_run(self) -> SourceTree:
+        """Return a project for the cache of builds, which builds the same firmware.
+
+        On this computer, its large constants are embedded instead of C arrays.
+        """
+        project = self.project()
+        if not self.board.is_host or not HAS_ELF_OBJECTS:
+            return project
+        options = make_emit_options(self.board, self.options)
+        embedded = emit_embedded_constants(add_library_files(self.module), options)
+        return SourceTree({**project.files, **embedded.files})
+
     def save(self, directory: str | Path) -> None:
         write_project(self.project(), Path(directory))
 
@@ -171,6 +184,10 @@ class Bundle:
     def project(self) -> SourceTree:
         standard = self.parts[0].options.c_standard
         return self.tree.merged(project_files(self.board, c_standard=standard))
+
+    def project_to_run(self) -> SourceTree:
+        """Return a project for the cache of builds, here that of `project`."""
+        return self.project()
 
     def save(self, directory: str | Path) -> None:
         write_project(self.project(), Path(directory))

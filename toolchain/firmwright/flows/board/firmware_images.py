@@ -13,6 +13,7 @@ from firmwright.boards import Compiler
 from firmwright.build import build_project
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.flows.board.build_cache import cached_folder, object_folder
+from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,9 @@ def build_image(
         compiled.save(directory)
         return build(Path(directory))
     chosen = choose_compiler(compiler, default=compiled.board.compiler)
-    with cached_folder(_key(compiled.project(), chosen)) as folder:
-        compiled.save(folder)
+    project = compiled.project_to_run()
+    with cached_folder(_key(project, chosen)) as folder:
+        write_project(project, folder)
         return build(folder, is_own=True)
 
 
