@@ -23,6 +23,7 @@ from firmwright.flows.verify.census import CensusTask, run_in_process
 from firmwright.graph_builder import GraphBuilder
 from firmwright.report.census_page import (
     CensusEntry,
+    CensusFit,
     CensusStatus,
     render_census,
     sum_entries,
@@ -59,6 +60,35 @@ def test_models_pass_and_fail_side_by_side(
     assert entries["sub/digits.tflite"]["reference"].startswith("LiteRT")
     assert "broken" in entries["broken.tflite"]["reason"]
     assert "sub/digits.tflite" in page.read_text()
+
+
+@pytest.mark.host_c
+def test_the_needs_on_further_boards_are_those_of_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(DIGITS, tmp_path)
+    page = tmp_path / "page.html"
+    words = ["census", str(tmp_path), "--fit", "microbit,stm32g474re", "--jobs", "1"]
+    assert main([*words, "--samples", "1", "-o", str(page), "--json"]) == 0
+    fits = json.loads(capsys.readouterr().out)["models"][0]["fits"]
+    assert [fit["board"] for fit in fits] == ["microbit", "stm32g474re"]
+    assert main(["fit", str(DIGITS), "--board", "microbit", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    for key in ("fits", "workspace_bytes", "flash_bytes", "stack_bytes"):
+        assert fits[0][key] == alone[key], key
+    assert fits[0]["instructions"] == alone["instructions"]
+    assert fits[0]["cycles"] == alone["milliseconds"]["cycles"]
+    assert "Needs on boards" in page.read_text()
+    entry = CensusEntry("a", 1, "equal", fits=(CensusFit("microbit", True, 64),))
+    assert "microbit" in format_summary([entry])
+
+
+def test_an_unknown_board_ends_a_census_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(DIGITS, tmp_path)
+    assert main(["census", str(tmp_path), "--fit", "microbits"]) == 2
+    assert "microbit" in capsys.readouterr().err
 
 
 def test_a_corrupt_file_is_unreadable(tmp_path: Path) -> None:

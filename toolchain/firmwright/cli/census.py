@@ -15,6 +15,7 @@ from firmwright.base.errors import (
     UnsupportedError,
     UnsupportedItem,
 )
+from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
@@ -35,6 +36,9 @@ from firmwright.report.census_page import (
 
 def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
+    boards = tuple(args.fit)
+    for name in boards:
+        load_board(name, options.get("board_dirs", ()))  # an unknown one ends it now
     tasks: list[CensusTask] = []
     for path in find_model_files(args.folder, "**/*"):
         task = CensusTask(
@@ -46,6 +50,7 @@ def run(args: argparse.Namespace) -> Outcome:
             with_profile=args.profile,
             timeout_s=args.timeout,
             content=path.read_bytes() if args.scheduler else None,
+            fit_boards=boards,
         )
         tasks.append(task)
     with open_executor(args.jobs or os.cpu_count() or 1, args.scheduler) as executor:
@@ -142,11 +147,24 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
             reasons.append(f"{entry.file}: {entry.reason}")
     parts = [
         format_table(head, rows, drop=("operators", "workspace", "flash")),
+        _format_fits(entries),
         "\n".join(reasons),
         f"{len(entries)} models: {', '.join(counts)}.",
         format_totals(totals) if totals else "",
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _format_fits(entries: Sequence[CensusEntry]) -> str:
+    """Format the needs on further boards; "" if none were asked for."""
+    rows: list[Sequence[Cell]] = []
+    for entry in entries:
+        for fit in entry.fits:
+            row: list[Cell] = [entry.file, fit.board, "yes" if fit.fits else "no"]
+            row += [fit.workspace_bytes, fit.flash_bytes, fit.instructions]
+            rows.append([*row, fit.milliseconds or None])
+    head = ["model", "board", "fits", "RAM", "flash", "instructions", "modeled ms"]
+    return format_table(head, rows, drop=("instructions",)) if rows else ""
 
 
 def format_totals(totals: CensusTotals) -> str:

@@ -38,12 +38,31 @@ PASSED = (CensusStatus.EQUAL, CensusStatus.TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True)
+class CensusFit:
+    """What a model needs on a board, as `fit` predicts it, in bytes; None if not known.
+
+    If the model does not fit, `workspace_bytes` is the least that any program needs,
+    and `flash_bytes` has only the constants.
+    """
+
+    board: str
+    fits: bool
+    workspace_bytes: int | None = None
+    flash_bytes: int | None = None
+    stack_bytes: int | None = None
+    instructions: int | None = None
+    cycles: int | None = None
+    milliseconds: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CensusEntry:
     """One model of a census; figures are None if the model did not get that far.
 
     `reason` explains every status except `equal` and `tolerance`. `default_loops` is
     the share of `count` (in `unit`) in operators without a schedule for this core;
-    `slowest_default` is the largest of them by kind.
+    `slowest_default` is the largest of them by kind. `fits` are the needs on further
+    boards.
     """
 
     file: str
@@ -61,6 +80,7 @@ class CensusEntry:
     default_loops: float | None = None
     slowest_default: str = ""
     slowest_default_share: float | None = None
+    fits: tuple[CensusFit, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -29,20 +29,22 @@ from firmwright.base.errors import (
     ReferenceRefusalError,
     UnsupportedError,
 )
+from firmwright.boards import load_board
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.executors import Executor
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.given_options import OptionValues
-from firmwright.flows.model.model import load_model, provide_file
+from firmwright.flows.model.model import Model, load_model, provide_file
 from firmwright.flows.model.model_inspection import inspect_module
+from firmwright.flows.predict.fit import fit_boards
 from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
 from firmwright.ir.tir.op_count import SHORT_LOOP_MAX
 from firmwright.ir.tir.traversal import prim_calls, statements, walk
 from firmwright.ops.schedule import DEFAULT_SCHEDULE
 from firmwright.pipeline import Compilation
-from firmwright.report.census_page import CensusEntry, CensusStatus
+from firmwright.report.census_page import CensusEntry, CensusFit, CensusStatus
 from firmwright.schedules.registry import schedules_for
 from firmwright.targets.registry import features_of_known
 
@@ -53,7 +55,8 @@ log = logging.getLogger(__name__)
 class CensusTask:
     """One model with its compilation options; the limit `timeout_s` is for the model.
 
-    A task without `content` reads `path` on the machine that runs it.
+    The needs of models that pass are predicted for `fit_boards`. A task without
+    `content` reads `path` on the machine that runs it.
     """
 
     name: str
@@ -64,6 +67,7 @@ class CensusTask:
     with_profile: bool
     timeout_s: float
     content: bytes | None = None
+    fit_boards: tuple[str, ...] = ()
 
 
 def take_census(
@@ -194,7 +198,30 @@ def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
     entry = replace(entry, status=status)
     yield entry
     if task.with_profile:
-        yield _profiled(compiled, entry)
+        entry = _profiled(compiled, entry)
+        yield entry
+    if task.fit_boards:
+        yield replace(entry, fits=_fits(model, task))
+
+
+def _fits(model: Model, task: CensusTask) -> tuple[CensusFit, ...]:
+    """Return the predicted needs of a model on each of the boards of the task."""
+    folders = task.options.get("board_dirs", ())
+    boards = [load_board(name, folders) for name in task.fit_boards]
+    fits: list[CensusFit] = []
+    for fit in fit_boards(model, task.options, boards):
+        census_fit = CensusFit(
+            board=fit.board,
+            fits=fit.fits,
+            workspace_bytes=fit.workspace.need_bytes if fit.workspace else None,
+            flash_bytes=fit.flash.need_bytes if fit.flash else None,
+            stack_bytes=fit.stack_bytes,
+            instructions=fit.instructions,
+            cycles=fit.time.cycles if fit.time else None,
+            milliseconds=fit.time.milliseconds if fit.time else "",
+        )
+        fits.append(census_fit)
+    return tuple(fits)
 
 
 def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
