@@ -4,7 +4,7 @@ All frames of all clips are one batch. A call that keeps state between frames is
 computed hop by hop, for all clips at once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -83,24 +83,38 @@ class _Batch:
         self, call: Call, frames: Array, memory: Mapping[str, Array]
     ) -> None:
         def array(value: Value) -> Array:
-            if value.constant:
-                return self.module.constants[value.constant].array()
             if value.name in memory:
                 return memory[value.name]
             return self.values[value.name][frames]
 
-        def kind(value: Value) -> TensorType:
-            if value.constant:
-                return value.type
-            return replace(value.type, shape=(len(frames), *value.shape[1:]))
-
-        inputs = [value for value in call.inputs if value is not None]
-        batched = replace(
-            make_op_call(call, self.module),
-            inputs=tuple(map(kind, inputs)),
-            outputs=tuple(map(kind, call.outputs)),
-        )
-        arrays = [array(value) for value in inputs]
-        results = op_table()[call.op].reference(batched, arrays)
+        results = compute_batch(self.module, call, len(frames), array)
         for value, result in zip(call.outputs, results, strict=True):
             self.values[value.name][frames] = result
+
+
+def compute_batch(
+    module: IRModule, call: Call, count: int, variable: Callable[[Value], Array]
+) -> tuple[Array, ...]:
+    """Return the results of a call on `count` items at once, on the first axis.
+
+    `variable` returns the items of an input that is not constant. In the module, such
+    values and the results have one item.
+    """
+
+    def array(value: Value) -> Array:
+        if value.constant:
+            return module.constants[value.constant].array()
+        return variable(value)
+
+    def kind(value: Value) -> TensorType:
+        if value.constant:
+            return value.type
+        return replace(value.type, shape=(count, *value.type.shape[1:]))
+
+    inputs = [value for value in call.inputs if value is not None]
+    batched = replace(
+        make_op_call(call, module),
+        inputs=tuple(map(kind, inputs)),
+        outputs=tuple(map(kind, call.outputs)),
+    )
+    return tuple(op_table()[call.op].reference(batched, list(map(array, inputs))))

@@ -2,8 +2,9 @@
 
 rfft zero-pads to `length` samples and writes length / 2 + 1 bins of (real, imaginary).
 Integer types scale by 1 / length over all steps, which round to nearest in 15 or 31
-fraction bits; large sums wrap. irfft divides floats once, at the end. The steps of
-rfft:
+fraction bits; large sums wrap. Floats are not scaled: each operation is rounded, and
+the reference of rfft has the order of the loops. irfft divides floats once, at the end.
+The steps of rfft:
 
 1. Pairs of samples are n = length / 2 complex numbers, transformed by decimation in
    time: one radix-2 stage if n is not a power of 4, then radix-4 stages. A radix-p
@@ -129,7 +130,7 @@ class _Fractions:
         first = self.scaled(transform[..., 0, :], 2)
         k = np.arange(1, count // 2 + 1)
         total, difference = self._pairs(transform, k, count, reverse=False)
-        bins = np.zeros((*x.shape[:-1], count + 1, 2), np.int64)
+        bins = np.zeros((*x.shape[:-1], count + 1, 2), transform.dtype)
         bins[..., 0, 0] = first[..., 0] + first[..., 1]
         bins[..., count, 0] = first[..., 0] - first[..., 1]
         bins[..., k, :] = self.halved(total + difference)
@@ -151,17 +152,34 @@ class _Fractions:
         return self.transformed(packed, reverse=True).reshape(*x.shape[:-1], -1)
 
 
+class _Floats(_Fractions):
+    """Arithmetic on float32, rounded as in the loops."""
+
+    def wrapped(self, x: Array) -> Array:
+        return np.asarray(x, np.float32)
+
+    def scaled(self, x: Array, parts: int) -> Array:
+        return x
+
+    def halved(self, x: Array) -> Array:
+        return np.asarray(x * 0.5)
+
+    def turned(self, x: Array, by: Array) -> Array:
+        by = by.astype(np.float32)
+        real = x[..., 0] * by[..., 0] - x[..., 1] * by[..., 1]
+        imaginary = x[..., 0] * by[..., 1] + x[..., 1] * by[..., 0]
+        return np.stack([real, imaginary], axis=-1)
+
+
 def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, length = arrays[0], call.attributes(FftAttrs).length
     is_float = x.dtype.kind == "f"
-    padded = np.zeros((*x.shape[:-1], length), np.float64 if is_float else np.int64)
+    padded = np.zeros((*x.shape[:-1], length), np.float32 if is_float else np.int64)
     padded[..., : x.shape[-1]] = x
-    if is_float:
-        spectrum = np.fft.rfft(padded)
-        bins = np.stack([spectrum.real, spectrum.imag], axis=-1).astype(np.float32)
-        return (bins.reshape(call.output.shape),)
-    fractions = _Fractions(fft_lowering.fraction_bits(call.output.dtype))
-    return (fractions.spectrum(padded).astype(x.dtype),)
+    bits = fft_lowering.fraction_bits(call.output.dtype)
+    numbers = _Floats(bits) if is_float else _Fractions(bits)
+    with np.errstate(all="ignore"):
+        return (numbers.spectrum(padded).astype(x.dtype),)
 
 
 def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
