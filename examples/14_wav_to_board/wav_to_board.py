@@ -1,11 +1,12 @@
 """From .wav files to a keyword program on a board: features, training, int8, firmware.
 
     python wav_to_board.py [--folder WAVS] [--board mps2-an386] [--save PROJECT]
-                           [--wav RECORDING]
+                           [--wav RECORDING] [--stride HOPS]
 
 WAVS has a folder of clips for each word, at 16 kHz with 16 bits in one channel, and
 "nothing" for other sounds. The default is a set of synthetic clips. Needs scikit-learn.
-At the end the board hears RECORDING, which may have a multiple of 16 kHz, too.
+At the end the board hears RECORDING, which may have a multiple of 16 kHz, too. With a
+stride of n hops the network runs after every n-th one.
 """
 
 from __future__ import annotations
@@ -140,12 +141,15 @@ def accuracy(network: fw.Model, clips: Table, labels: Table) -> float:
     return float((outputs.argmax(axis=1) == labels).mean())
 
 
-def heard(outputs: Table) -> Iterator[tuple[float, int]]:
-    """Yield time (in seconds) and index of each word, by the mean of five runs."""
-    last_s = -APART_S
-    means = np.lib.stride_tricks.sliding_window_view(outputs + 128.0, 5, axis=0)
-    for run, mean in enumerate(means.mean(axis=-1), 5):
-        now_s, word = run * FEATURES.hop / RATE, int(mean.argmax())
+def heard(outputs: Table, hops: int) -> Iterator[tuple[float, int]]:
+    """Yield time (in seconds) and index of each word, by the mean over five hops.
+
+    There is an output for each `hops`.
+    """
+    last_s, count = -APART_S, -(-5 // hops)
+    means = np.lib.stride_tricks.sliding_window_view(outputs + 128.0, count, axis=0)
+    for run, mean in enumerate(means.mean(axis=-1), count):
+        now_s, word = run * hops * FEATURES.hop / RATE, int(mean.argmax())
         if word > 0 and mean[word] >= SURE and now_s >= last_s + APART_S:
             last_s = now_s
             yield now_s, word
@@ -157,6 +161,7 @@ def main() -> None:
     parser.add_argument("--board", default="mps2-an386")
     parser.add_argument("--clips", type=int, default=60, help="synthetic, of each word")
     parser.add_argument("--wav", type=Path, help="what the board hears at the end")
+    parser.add_argument("--stride", type=int, default=1, help="hops for a run of it")
     parser.add_argument("--save", help="write the program as a project to this folder")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -169,7 +174,9 @@ def main() -> None:
     share = accuracy(network, clips[held_out], labels[held_out])
     print(f"{len(clips)} clips, {100 * share:.0f} % of those held out are recognized")
 
-    compiled = fw.compile(FEATURES.before(network), board=asked.board)
+    compiled = fw.compile(
+        FEATURES.before(network, stride=asked.stride), board=asked.board
+    )
     if asked.save:
         compiled.save(asked.save)
     stream = np.concatenate(clips[held_out][labels[held_out] > 0][:2])
@@ -179,11 +186,13 @@ def main() -> None:
     elif asked.folder is None:
         stream = scene([(0.6, "up"), (1.7, "down")], 2.8, np.random.default_rng(99))
     outputs = run(compiled, stream.reshape(-1, 1, FEATURES.hop))
-    expected = run(fw.compile(network), FEATURES.windows(stream, ROWS)[:, None])
+    outputs = outputs[asked.stride - 1 :: asked.stride]  # others repeat them
+    inputs = FEATURES.windows(stream, ROWS, stride=asked.stride)
+    expected = run(fw.compile(network), inputs[:, None])
     equal = "equal" if np.array_equal(outputs, expected) else "DIFFER FROM"
     what = f"{outputs.size} outputs {equal} those of the features in Python"
     print(f"{asked.board}: {what}")
-    for second, word in heard(outputs):
+    for second, word in heard(outputs, asked.stride):
         print(f"{second:5.2f} s  {words[word]}")
 
 

@@ -252,6 +252,60 @@ def test_network_takes_the_last_rows(rows: int, scale: float, zero_point: int) -
 
 
 @pytest.mark.host_c
+@pytest.mark.parametrize("stride", [2, 3])
+def test_network_runs_after_each_nth_hop(stride: int) -> None:
+    features = Features(channels=8, gain=None)
+    network = classifier((1, 6, 8), scale=0.0625, zero_point=-128)
+    joined = compile_for(features.before(network, stride=stride))
+    sound = seconds(6)
+    windows = features.windows(sound, 6, stride=stride)
+    assert windows.shape == (300 // stride, 6, 8)
+    every = features.windows(sound, 6)[stride - 1 :: stride]
+    assert np.array_equal(windows, every)
+    with open_session(compile_for(network), in_process=True) as session:
+        rows = np.asarray(session.run(windows.reshape(-1, 1, 6, 8)))
+    kept = np.repeat(rows, stride, axis=0)
+    before = np.zeros((stride - 1, *rows.shape[1:]), np.int8)
+    expected = np.concatenate([before, kept])[:300]
+    with open_session(joined, in_process=True) as session:
+        actual = np.asarray(session.run(sound.reshape(-1, 1, 320)))
+    assert np.array_equal(actual, expected)
+    assert verify(joined, samples=7).exact
+
+
+def network_with_state() -> Model:
+    """Return the sum of a row and the one two runs ago, which is also returned."""
+    g = GraphBuilder("net")
+    x = g.input("x", (1, 1, 8), scale=0.0625, zero_point=-128)
+    zeros = np.full((1, 1, 8), -128, np.int8)
+    last, older = (
+        g.state(name, zeros, scale=0.0625, zero_point=-128)
+        for name in ("last", "older")
+    )
+    g.set_next_state(last, x)
+    g.set_next_state(older, g.call("reshape", last, shape=(1, 1, 8)))
+    total = g.call("add", x, older, scale=0.125, zero_point=-128, activation="none")
+    return g.model(total, g.call("reshape", older, shape=(1, 8)))
+
+
+@pytest.mark.host_c
+def test_state_of_a_network_changes_when_it_runs() -> None:
+    features, sound = Features(channels=8, gain=None), seconds(3)
+    joined = compile_for(features.before(network_with_state(), stride=3))
+    rows = features.windows(sound, 1, stride=3).reshape(-1, 1, 1, 8)
+    with open_session(compile_for(network_with_state()), in_process=True) as session:
+        wanted = session.run(rows)
+    with open_session(joined, in_process=True) as session:
+        actual = session.run(sound.reshape(-1, 1, 320))
+    assert isinstance(wanted, dict)
+    assert isinstance(actual, dict)
+    assert len(wanted) == 2
+    for name, expected in wanted.items():
+        assert np.array_equal(actual[name][2::3], expected)
+        assert np.array_equal(actual[name][4::3], expected[: len(actual[name][4::3])])
+
+
+@pytest.mark.host_c
 def test_network_of_floats_receives_the_values_of_rows() -> None:
     features = Features(hop=160)
     g = GraphBuilder("net")
@@ -297,6 +351,10 @@ def test_shares_gains_samples_and_networks_are_checked() -> None:
         Features(gain=GainControl(offset=1, strength=2)).model()
     with pytest.raises(UsageError, match="a window of 0 rows"):
         Features().windows(np.zeros(400, np.int16), 0)
+    with pytest.raises(UsageError, match="a stride of 0 hops is not possible"):
+        Features().windows(np.zeros(400, np.int16), 1, stride=0)
+    with pytest.raises(UsageError, match="a stride of -1 hops is not possible"):
+        Features().before(classifier((1, 40), scale=0.1, zero_point=0), stride=-1)
     with pytest.raises(UsageError, match=r"samples of float64.*astype"):
         Features().compute(np.zeros(400))
     with pytest.raises(UsageError, match=r"does not consist of rows of 40"):

@@ -7,6 +7,7 @@ rows = features.compute(samples)        # int8 [clips, hops, 40], to train on
 model = features.before(network)        # takes the samples of a hop
 """
 
-from firmwright.audio.features import Features, FrameWindow, GainControl, NoiseReduction
+from firmwright.audio.features import Features
+from firmwright.audio.settings import FrameWindow, GainControl, NoiseReduction
 
 __all__ = ["Features", "FrameWindow", "GainControl", "NoiseReduction"]

@@ -13,8 +13,7 @@ the channel, and at least 0; docs/decisions/0098-audio-features.md bounds the er
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +21,12 @@ import numpy.typing as npt
 
 from firmwright.audio.batches import compute_rows, frames_of
 from firmwright.audio.joining import join_graphs, single_input
+from firmwright.audio.settings import (
+    FrameWindow,
+    GainControl,
+    NoiseReduction,
+    require,
+)
 from firmwright.audio.tables import (
     COSINE_BITS,
     SNR_BITS,
@@ -51,48 +56,9 @@ _LENGTHS = tuple(1 << n for n in range(6, 15))
 _FRAME = "features/frame"
 
 
-def _require(is_valid: bool, what: str, hint: str) -> None:
-    if not is_valid:
-        raise UsageError(f"{what} is not possible.", hint=hint)
-
-
-class FrameWindow(enum.Enum):
-    """The weights of a frame, symmetric; the value is the constant part."""
-
-    RECTANGLE = 1.0
-    HANN = 0.5
-    HAMMING = 0.54
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseReduction:
-    """Subtraction of an estimate of the noise in each channel.
-
-    The estimate moves by `even` or `odd` (of the channel) of its distance to a new
-    value in each hop, and `remaining` of the signal is left at least. All are fractions
-    of 1.
-    """
-
-    even: float = 0.025
-    odd: float = 0.06
-    remaining: float = 0.05
-
-    def __post_init__(self) -> None:
-        for share in (self.even, self.odd, self.remaining):
-            _require(0 <= share <= 1, f"the share {share}", "a number from 0 to 1.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GainControl:
-    """Division by (noise + offset)^strength in each channel (PCAN)."""
-
-    strength: float = 0.95
-    offset: float = 80.0
-
-    def __post_init__(self) -> None:
-        is_valid = self.offset > 0 and self.strength >= 0
-        hint = "an offset above 0 and a strength of at least 0."
-        _require(is_valid, f"the gain has no value without noise: {self}", hint)
+def _require_stride(stride: int) -> None:
+    hint = "an integer of at least 1: how many hops there are for a run of the network."
+    require(0 < stride <= INT32.max, f"a stride of {stride} hops", hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +95,8 @@ class Features:
     channels: int = 40
     lowest_hz: float = 125.0
     highest_hz: float = 7_500.0
-    noise: NoiseReduction | None = NoiseReduction()
-    gain: GainControl | None = GainControl()
+    noise: NoiseReduction | None = field(default_factory=NoiseReduction)
+    gain: GainControl | None = field(default_factory=GainControl)
     coefficients: int | None = None
     log_scale: int = 1_600
     scale: float = 0.0625
@@ -138,28 +104,28 @@ class Features:
 
     def __post_init__(self) -> None:
         hint = f"one of {', '.join(map(str, _LENGTHS))}."
-        _require(self.length in _LENGTHS, f"{self.length} samples of a transform", hint)
+        require(self.length in _LENGTHS, f"{self.length} samples of a transform", hint)
         sizes = 0 < self.hop <= self.frame <= self.length
         what = f"a hop of {self.hop} and a frame of {self.frame} samples"
         hint = f"a hop up to the frame, and a frame of up to {self.length} samples."
-        _require(sizes, what, hint)
+        require(sizes, what, hint)
         bounds = 0 <= self.lowest_hz < self.highest_hz <= self.sample_rate / 2
         what = f"channels from {self.lowest_hz} to {self.highest_hz} Hz"
-        _require(bounds, what, f"frequencies up to {self.sample_rate / 2} Hz.")
-        _require(self.channels > 0, f"{self.channels} channels", "at least 1.")
+        require(bounds, what, f"frequencies up to {self.sample_rate / 2} Hz.")
+        require(self.channels > 0, f"{self.channels} channels", "at least 1.")
         for first, end in zip(*self._bank_bounds(), strict=True):
             hint = "fewer channels or a longer transform."
-            _require(first < end, f"a channel without a frequency at bin {first}", hint)
+            require(first < end, f"a channel without a frequency at bin {first}", hint)
         has_noise = self.gain is None or self.noise is not None
-        _require(has_noise, "a gain without an estimate of noise", "noise or no gain.")
+        require(has_noise, "a gain without an estimate of noise", "noise or no gain.")
         is_valid = self.coefficients is None or self.channels <= 512
         is_valid = is_valid and 0 < self.width <= self.channels
         hint = f"1 to {self.channels} of at most 512 channels."
-        _require(is_valid, f"{self.coefficients} coefficients", hint)
-        _require(0 < self.log_scale < 1 << 15, "the scale of logarithms", "1 to 32767.")
-        _require(self.scale > 0, f"the scale {self.scale}", "a number above 0.")
+        require(is_valid, f"{self.coefficients} coefficients", hint)
+        require(0 < self.log_scale < 1 << 15, "the scale of logarithms", "1 to 32767.")
+        require(self.scale > 0, f"the scale {self.scale}", "a number above 0.")
         is_int8 = INT8.min <= self.zero_point <= INT8.max
-        _require(is_int8, f"the zero point {self.zero_point}", "-128 to 127.")
+        require(is_int8, f"the zero point {self.zero_point}", "-128 to 127.")
 
     @property
     def width(self) -> int:
@@ -189,19 +155,23 @@ class Features:
         rows = compute_rows(_graph(self), _FRAME, frames)
         return rows.reshape(shape).astype(np.int8)
 
-    def windows(self, samples: npt.ArrayLike, rows: int) -> npt.NDArray[np.int8]:
-        """Return the input of the network in each run of `before`: the last `rows`.
+    def windows(
+        self, samples: npt.ArrayLike, rows: int, *, stride: int = 1
+    ) -> npt.NDArray[np.int8]:
+        """Return the inputs of the network in `before`: the last `rows` of hops.
 
-        Rows before the beginning are zero. The result is int8 [..., hops, rows,
-        width], a view of overlapping windows.
+        Rows before the beginning are zero. The network runs after every n-th hop, for n
+        = `stride`. The result is int8 [..., hops // stride, rows, width], a view of
+        overlapping windows.
         """
-        _require(rows > 0, f"a window of {rows} rows", "at least 1.")
+        require(rows > 0, f"a window of {rows} rows", "at least 1.")
+        _require_stride(stride)
         computed = self.compute(samples)
         shape = (*computed.shape[:-2], rows - 1, self.width)
         before = np.full(shape, self.zero_point, np.int8)
         stream = np.concatenate([before, computed], axis=-2)
         windows = np.lib.stride_tricks.sliding_window_view(stream, rows, axis=-2)
-        return np.moveaxis(windows, -1, -2)
+        return np.moveaxis(windows, -1, -2)[..., stride - 1 :: stride, :, :]
 
     def to_float(self, rows: npt.NDArray[np.int8]) -> npt.NDArray[np.float32]:
         """Return the values of rows, as a network with a float input receives them."""
@@ -212,13 +182,16 @@ class Features:
         """Return the model of `samples` int16 [1, hop] to a row int8 [1, width]."""
         return Model(_graph(self))
 
-    def before(self, network: Model) -> Model:
+    def before(self, network: Model, *, stride: int = 1) -> Model:
         """Return a model that takes samples int16 [1, hop] and returns the results.
 
-        Each run appends a row to the last rows, which are state, and runs the network
-        with them. Its single input has a multiple of `width` elements, the rows from
-        the oldest to the newest, of float32 or quantized. Raise UsageError for others.
+        Each run appends a row to the last rows, which are state. Each n-th run, for n =
+        `stride`, runs the network with them; the results of other runs are those of the
+        last one that did, at first 0 (the zero point of int8). The network's single
+        input has a multiple of `width` elements, the rows from the oldest to the
+        newest, of float32 or quantized. Raise UsageError for others.
         """
+        _require_stride(stride)
         wanted = single_input(network.module)
         rows = wanted.type.elements // self.width
         if rows * self.width != wanted.type.elements:
@@ -228,7 +201,7 @@ class Features:
                 what, hint="features with the width of the network's rows."
             )
         front = _graph(self, rows, wanted.type)
-        return Model(join_graphs(front, network.module))
+        return Model(join_graphs(front, network.module, stride))
 
     @property
     def _bank(self) -> MelBank:
@@ -337,7 +310,7 @@ class _FrontEnd:
         noise_bits = _SMOOTHING_BITS - correction
         table = gain_table(own.gain.offset, own.gain.strength, _GAIN_BITS, noise_bits)
         fits = INT16.min <= table.min() and table.max() <= INT16.max
-        _require(fits, f"a gain as steep as {own.gain}", "less strength, more offset.")
+        require(fits, f"a gain as steep as {own.gain}", "less strength, more offset.")
         gains = g.constant(table.astype(np.int16), name="features/gains")
         shift = _GAIN_BITS - correction - SNR_BITS
         return g.call("pcan", remaining, estimate, gains, snr_shift=shift)

@@ -81,6 +81,8 @@ def profile_to_json(measured: Profile) -> dict[str, object]:
         "resolution": measured.resolution,
         "runs": measured.runs,
         "least": measured.least,
+        "most": measured.most,
+        "mean": round(measured.mean, 1),
         "flags": measured.flags,
         "probe_overhead": measured.probe_overhead,
         "stack_bytes": measured.stack_bytes,
@@ -210,6 +212,14 @@ def _difference(new: int, old: Json) -> int | None:
     return new - old if isinstance(old, int) else None
 
 
+def _format_range(measured: Profile) -> list[tuple[str, Cell]]:
+    """Return the figures of runs that differ."""
+    if measured.runs == 1:
+        return []
+    ends = f"{measured.least:,} to {measured.most:,}"
+    return [("of all runs", ends), ("mean of all runs", f"{measured.mean:,.0f}")]
+
+
 def format_summary(
     measured: Profile,
     comparison: ProfileComparison | None = None,
@@ -219,12 +229,13 @@ def format_summary(
     """Format the figures of a run, then its operators; flags only if `verbose`."""
     total: Cell = measured.total
     if measured.runs > 1:
-        total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
+        total = f"{total:,}, median of {measured.runs}"
     rows: list[tuple[str, Cell]] = [
         ("model", measured.model),
         ("board", measured.board),
         *_format_times(measured),
         (f"{measured.unit} per run", total),
+        *_format_range(measured),
         ("multiply-adds", measured.macs),
     ]
     if measured.macs:

@@ -9,20 +9,16 @@ initially zero (undefined in TFLM).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from firmwright.base.dtypes import BOOL, INT32
 from firmwright.extensions.tflm_signal.attributes import CircularBufferAttrs
 from firmwright.frontends.tflite.import_context import ImportSession
 from firmwright.frontends.tflite.rewrites import FunctionRewrite
-from firmwright.frontends.tflite.variables import initial_value
-from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.base import NO_ATTRS
-from firmwright.ir.graph.attributes.control import IfAttrs
-from firmwright.ir.graph.attributes.values import ExpressionAttrs
-from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
-
-_COUNT = TensorType((1,), INT32)
+from firmwright.ir.graph.nodes import Call, Function, State, Value
+from firmwright.ir.graph.periodic_calls import (
+    PeriodicCalls,
+    defined_names,
+    unique_values,
+)
 
 
 def convert_early_exits(function: Function, session: ImportSession) -> Function:
@@ -36,8 +32,12 @@ def convert_early_exits(function: Function, session: ImportSession) -> Function:
         return function
     function = _recompute_results_after_last_exit(function)
     before = {state.next.name: state.value for state in function.state}
-    parting = _TailOutliner(session, before)
-    live_out = _unique((*function.results, *(state.next for state in function.state)))
+    taken = {value.name for value in function.values}
+    periodic = PeriodicCalls(session.functions, session.constant, taken)
+    parting = _TailOutliner(periodic, before)
+    live_out = unique_values(
+        (*function.results, *(state.next for state in function.state))
+    )
     body, added = parting.outline_tail(function.body, live_out)
     return replace(function, body=tuple(body), state=(*function.state, *added))
 
@@ -50,8 +50,10 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
     """Copy results that precede the last exit to values of the same names after it."""
     body = function.body
     last = max(place for place, call in enumerate(body) if _exits_early(call))
-    late = _defined_names(body[last + 1 :])
-    early = [value for value in _unique(function.results) if value.name not in late]
+    late = defined_names(body[last + 1 :])
+    early = [
+        value for value in unique_values(function.results) if value.name not in late
+    ]
     renamed = {value.name: replace(value, name=f"{value.name}/now") for value in early}
 
     def now(value: Value) -> Value:
@@ -72,22 +74,11 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
     return replace(function, params=params, body=tuple(calls), state=tuple(states))
 
 
-def _defined_names(calls: Sequence[Call]) -> set[str]:
-    names: set[str] = set()
-    for call in calls:
-        names.update(value.name for value in call.outputs)
-    return names
-
-
 def _first_exit(calls: Sequence[Call]) -> int | None:
     for place, call in enumerate(calls):
         if _exits_early(call):
             return place
     return None
-
-
-def _unique(values: Sequence[Value]) -> list[Value]:
-    return list({value.name: value for value in values}.values())
 
 
 @dataclass
@@ -97,7 +88,7 @@ class _TailOutliner:
     These are the values of the last complete run.
     """
 
-    session: ImportSession
+    periodic: PeriodicCalls
     before: dict[str, Value]
 
     def outline_tail(
@@ -109,70 +100,23 @@ class _TailOutliner:
             return list(body), []
         buffer, tail = body[place], body[place + 1 :]
         head = [*body[:place], replace(buffer, attrs=CircularBufferAttrs())]
-        defined = _defined_names(tail)
+        defined = defined_names(tail)
         results = [value for value in live_out if value.name in defined]
         added: list[State] = []
         for value in results:
             if value.name not in self.before:
-                added.append(self._state_between_runs(value))
+                state = self.periodic.state_between_runs(value)
+                self.before[value.name] = state.value
+                added.append(state)
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
         self.before |= {state.next.name: state.value for state in inner}
-        counting, is_due, count = self._emit_run_counter(buffer)
-        branch = self._emit_branch(buffer, rest, results, is_due)
-        return [*head, *counting, branch], [*added, *inner, count]
-
-    def _state_between_runs(self, value: Value) -> State:
-        last = Value(f"{value.name}/last", value.type)
-        self.before[value.name] = last
-        return self._state(last, value, initial_value(value.type))
-
-    def _state(self, value: Value, following: Value, fill: int) -> State:
-        array = np.full(value.type.shape, fill, value.type.dtype.np)
-        initial = Constant.from_array(f"{value.name}/initial", array, value.type.dtype)
-        return State(value, following, self.session.constant(initial))
-
-    def _emit_run_counter(self, buffer: Call) -> tuple[list[Call], Value, State]:
-        stem = buffer.outputs[0].name
         cycles = buffer.attributes(CircularBufferAttrs).cycles
-        count = Value(f"{stem}/runs", _COUNT)
-        following = Value(f"{stem}/runs/next", _COUNT)
-        is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
-        advance = ExpressionAttrs(formula=f"(a + 1) % {cycles}")
-        is_first = ExpressionAttrs(formula="a == 0")
-        calls = [
-            Call("expression", (count,), (following,), advance, buffer.span),
-            Call("expression", (following,), (is_due,), is_first, buffer.span),
-        ]
-        return calls, is_due, self._state(count, following, 0)
-
-    def _emit_branch(
-        self,
-        buffer: Call,
-        rest: Sequence[Call],
-        results: Sequence[Value],
-        is_due: Value,
-    ) -> Call:
-        previous = [self.before[value.name] for value in results]
-        defined = _defined_names(rest)
-        captured: list[Value] = []
-        for call in rest:
-            captured += [v for v in call.variables if v.name not in defined]
-        operands = tuple(_unique([*captured, *previous]))
-        copies: list[Call] = []
-        copied: list[Value] = []
-        for old, value in zip(previous, results, strict=True):
-            kept = Value(f"{value.name}/kept", value.type)
-            copies.append(Call("reshape", (old,), (kept,), NO_ATTRS, buffer.span))
-            copied.append(kept)
-        number = len(self.session.functions)
-        whole, ended = f"whole_run_{number}", f"ended_run_{number}"
-        self.session.functions |= {
-            whole: Function(whole, operands, tuple(rest), tuple(results)),
-            ended: Function(ended, operands, tuple(copies), tuple(copied)),
-        }
-        attrs = IfAttrs(then=whole, else_=ended)
-        return Call("if", (is_due, *operands), tuple(results), attrs, buffer.span)
+        counter = self.periodic.counter(buffer.outputs[0].name, cycles, buffer.span)
+        branch = self.periodic.branch(
+            rest, results, self.before, counter.is_due, buffer.span
+        )
+        return [*head, *counter.calls, branch], [*added, *inner, counter.state]
 
 
 FUNCTION_REWRITES: tuple[FunctionRewrite, ...] = (convert_early_exits,)

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median_low
+from statistics import fmean, median_low
 
 from firmwright.base.errors import UsageError
 from firmwright.base.html_views import show_html
@@ -83,9 +83,9 @@ class Profile:
 
     `resolution` is one tick of the counter. `stack_bytes` is the maximum since
     start-up, including the runtime, or None if not measured, as on the host. `exact`
-    holds instruction counts. `total` is the median of `runs` runs, and `least` the
-    minimum. `clock_hz` is the processor's clock, or 0 if unknown. `flags` are the
-    compiler and its flags.
+    holds instruction counts. `total` is the median of `runs` runs, `least` the
+    minimum, `most` the maximum and `mean` the mean. `clock_hz` is the processor's
+    clock, or 0 if unknown. `flags` are the compiler and its flags.
     """
 
     model: str
@@ -100,6 +100,8 @@ class Profile:
     exact: InstructionCounts | None = None
     runs: int = 1
     least: int = 0
+    most: int = 0
+    mean: float = 0.0
     clock_hz: int = 0
     flags: str = ""
     pools: tuple[PoolUsage, ...] = ()
@@ -144,10 +146,8 @@ def profile(
     With `count_instructions`, QEMU counts each instruction, and emulates real boards.
     Cycles are modeled for `timing_board`, by default the model's, at `clock_hz`.
     """
-    if timing_board is not None and not count_instructions:
-        raise UsageError(_NOT_COUNTED, where="--timing-board", hint=_COUNTING_HINT)
     program, board, counts = compiled, compiled.board, None
-    timed = _at_clock(timing_board or board, clock_hz)
+    timed = _timed_board(board, timing_board, clock_hz, is_counted=count_instructions)
     if count_instructions:
         compiled = emulate(compiled)
         counts = measure_instructions(
@@ -183,12 +183,23 @@ def profile(
         exact=counts,
         runs=runs,
         least=min(totals),
+        most=max(totals),
+        mean=fmean(totals),
         clock_hz=_clock_hz(compiled.board, timed, info.start_up_text),
         flags=_flags(compiler, board),
         pools=_pool_usage(compiled),
         schedule=_schedule(compiled, operators, counts, times),
         time=_modeled_time(program, counts, info.counter_unit, clock_hz),
     )
+
+
+def _timed_board(
+    board: Board, other: Board | None, clock_hz: int | None, *, is_counted: bool
+) -> Board:
+    """Return the board whose cycles are modeled, at its clock."""
+    if other is not None and not is_counted:
+        raise UsageError(_NOT_COUNTED, where="--timing-board", hint=_COUNTING_HINT)
+    return _at_clock(other or board, clock_hz)
 
 
 def _modeled_time(

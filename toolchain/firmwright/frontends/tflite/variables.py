@@ -5,17 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, Array
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
-
-
-def initial_value(kind: TensorType) -> int:
-    """Return the initial value of LiteRT and TFLM: the zero point of int8, else 0."""
-    if kind.quantization is None or kind.dtype != INT8:
-        return 0
-    return kind.quantization.zero_points[0]
+from firmwright.ir.graph.periodic_calls import initial_value
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
