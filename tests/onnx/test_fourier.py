@@ -64,6 +64,14 @@ def test_fast_transforms_equal_onnx_runtime(length: int | None, axis: int) -> No
     _check(net, y, shape)
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_fast_inverse_transforms_equal_onnx_runtime(axis: int) -> None:
+    net, shape = Net(opset=17), (2, 33, 33, 2)
+    y = net.node("DFT", net.input("x", shape), axis=axis, inverse=1, onesided=1)
+    assert "irfft" in {call.op for call in imported(net.model(y)).entry_graph.body}
+    _check(net, y, shape)
+
+
 @pytest.mark.parametrize("has_window", [True, False])
 @pytest.mark.parametrize(
     ("length", "step", "is_fast"),

@@ -25,13 +25,16 @@ from tests.pytorch.networks import NETWORKS, make_network
 from tests.pytorch.operator_cases import operator_cases
 from tests.pytorch.quantized_cases import QuantizedLayers
 from tests.pytorch.quantizers import METHODS, quantized
+from tests.pytorch.spectrum_cases import spectrum_cases
 
 ARCHIVES = Path(__file__).parent / "archives"
 SAMPLES = 3
 STEPS_OF_WEIGHTS = 16
 VALUES_RECORDED = 32
-DECOMPOSED = ("cached_decoder",)
-"""Networks that are stored in the basic operators of run_decompositions, too."""
+DECOMPOSED = ("cached_decoder", "operators_complex", "sound_classifier")
+"""Those that are stored in the basic operators of run_decompositions, too."""
+CASES = {"operators": operator_cases, "operators_complex": spectrum_cases}
+"""Archives whose results are those of all cases of a table."""
 QUANTIZED = (
     "ds_cnn_int8",
     "mobilenet_v2_int8",
@@ -45,11 +48,11 @@ QUANTIZED = (
 
 
 class AllOperators(nn.Module):
-    """Every case of operator_cases.py, each with its own inputs."""
+    """Every case of a table, each with its own inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self.cases = operator_cases()
+        self.cases = CASES[name]()
         self.parts = nn.ModuleList(module for module, _ in self.cases.values())
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -62,14 +65,14 @@ class AllOperators(nn.Module):
 
 
 def exported(name: str) -> torch.export.ExportedProgram:
-    """Return the program of a network, "operators", or a name with a suffix.
+    """Return the program of a network, a table of cases, or a name with a suffix.
 
     The suffix is "_core" or a method.
     """
     stem = name.removesuffix("_core")
-    if stem == "operators":
-        model: nn.Module = AllOperators().eval()
-        shapes = [shape for _, shapes in operator_cases().values() for shape in shapes]
+    if stem in CASES:
+        model: nn.Module = AllOperators(stem).eval()
+        shapes = [shape for _, shapes in CASES[stem]().values() for shape in shapes]
         inputs = tuple(torch.ones(shape) for shape in shapes)
     elif stem == "operators_int8":
         layers = QuantizedLayers().eval()
@@ -145,7 +148,7 @@ def names() -> list[str]:
         *NETWORKS,
         *(f"{name}_core" for name in DECOMPOSED),
         *QUANTIZED,
-        "operators",
+        *CASES,
     ]
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.pytorch.spectrum_cases import SoundClassifier
+
 
 def _conv(
     inputs: int,
@@ -382,6 +384,7 @@ NETWORKS: Constructors = {
     "transformer": (Transformer, lambda: (torch.arange(6).reshape(1, 6),)),
     "voice_activity": (VoiceActivity, _floats(1, 64)),
     "gated_recurrent": (GatedRecurrent, _floats(1, 10, 3)),
+    "sound_classifier": (SoundClassifier, _floats(1, 1_200)),
     "cached_decoder": (CachedDecoder, lambda: (torch.tensor([3]), torch.tensor([2]))),
 }
 """A constructor and example inputs of each network."""

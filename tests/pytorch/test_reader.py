@@ -185,14 +185,71 @@ def test_transposed_weights_are_read_by_their_strides() -> None:
     np.testing.assert_array_equal(stored.array(), weights.T)
 
 
-def test_the_page_lists_all_operators() -> None:
+@pytest.mark.parametrize(
+    ("table", "title"), [("TRANSLATORS", ""), ("COMPLEX_TRANSLATORS", ", complex")]
+)
+def test_the_page_lists_all_operators(table: str, title: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "pytorch.md").read_text(
         encoding="utf-8"
     )
-    listed = page.partition(
-        "<!-- made from frontends/pytorch/operators -->\n```text\n"
-    )[2]
-    names = [
-        name.removeprefix("aten.") for name in translators() if name.startswith("aten.")
-    ]
+    start = f"<!-- made from frontends/pytorch/operators{title} -->\n```text\n"
+    listed = page.partition(start)[2]
+    names: list[str] = []
+    for name in translators(table):
+        if name.startswith("aten."):
+            names.append(name.removeprefix("aten."))
     assert listed.partition("```")[0].split() == sorted(names)
+
+
+def complex_program(target: str, shape: tuple[int, ...], **args: Any) -> bytes:
+    """Return the program of an operator with a complex result, and its magnitudes."""
+    nodes = [
+        node(target, "s", self="x", **args),
+        node("aten.abs.default", "y", self="s"),
+    ]
+    data = archive(nodes, {"x": (1, 64)}, {}, {"s": shape, "y": shape}, "y")
+    files = unpacked(data)
+    root = json.loads(files[f"net/{MODEL}"])
+    root["graph_module"]["graph"]["tensor_values"]["s"]["dtype"] = COMPLEX64
+    return pack(files | {f"net/{MODEL}": json.dumps(root).encode()})
+
+
+COMPLEX64 = 10
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "message"),
+    [
+        ("aten.fft_rfft.default", {"n": 1 << 40}, "1,099,511,627,776 numbers"),
+        ("aten.fft_rfft.default", {"n": -5}, "invalid arguments"),
+        ("aten.fft_rfft.default", {"dim": 7}, "axis 7 of 2 dimensions"),
+        (
+            "aten._fft_r2c.default",
+            {"dim": [1], "normalization": 9, "onesided": True},
+            "invalid arguments",
+        ),
+        (
+            "aten._fft_r2c.default",
+            {"dim": [], "normalization": 0, "onesided": True},
+            "a transform of no axes",
+        ),
+        ("aten.stft.default", {"n_fft": 1 << 40}, "frames of 1099511627776 of 64"),
+        ("aten.stft.default", {"n_fft": 64, "hop_length": 0}, "64 numbers by 0"),
+        ("aten.stft.default", {"n_fft": 64, "win_length": -3}, "invalid arguments"),
+        ("aten.cosh.default", {}, "is not supported"),
+    ],
+)
+def test_transforms_with_wrong_settings_are_refused(
+    target: str, args: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        load(complex_program(target, (1, 33), **args))
+
+
+def test_complex_inputs_and_results_are_refused() -> None:
+    files = unpacked(complex_program("aten.fft_rfft.default", (1, 33)))
+    root = json.loads(files[f"net/{MODEL}"])
+    specs = root["graph_module"]["signature"]["output_specs"]
+    specs[0]["user_output"]["arg"]["as_tensor"]["name"] = "s"
+    with pytest.raises(UnsupportedError, match=r"s: an input.*torch\.view_as_real"):
+        load(pack(files | {f"net/{MODEL}": json.dumps(root).encode()}))

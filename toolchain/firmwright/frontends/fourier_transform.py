@@ -1,6 +1,7 @@
 """Fourier transforms as products with a constant matrix, for all file formats.
 
-The operator `rfft` of an extension computes some of them with fewer operations.
+The operators `rfft` and `irfft` of an extension compute some of them with fewer
+operations.
 """
 
 from dataclasses import dataclass
@@ -12,9 +13,8 @@ from firmwright.ops.registry import op_table
 
 TRANSFORM_POINTS_MAX = 2048
 """The matrix of 2,048 numbers has 16 MiB, more than firmware stores."""
-RFFT = "rfft"
-_RFFT_POINTS = tuple(1 << n for n in range(5, 15))
-"""The lengths of `rfft` for which it takes fewer operations than a product."""
+_FAST_POINTS = tuple(1 << n for n in range(5, 15))
+"""The lengths for which `rfft` and `irfft` take fewer operations than a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,17 @@ class FourierTransform:
     is_one_sided: bool = False
 
     @property
-    def is_fast(self) -> bool:
-        """Whether `rfft` computes the transform, if its extension is installed."""
-        is_forward = self.is_one_sided and not self.is_inverse and self.components == 1
-        fits = self.points in _RFFT_POINTS and self.length <= self.points
-        return is_forward and fits and RFFT in op_table()
+    def operator(self) -> str:
+        """The operator that computes the transform, or "" if a product does."""
+        if not self.is_one_sided or self.points not in _FAST_POINTS:
+            return ""
+        if self.is_inverse:
+            is_whole = self.length == self.points // 2 + 1 and self.components == 2
+            name = "irfft" if is_whole else ""
+        else:
+            fits = self.length <= self.points and self.components == 1
+            name = "rfft" if fits else ""
+        return name if name in op_table() else ""
 
     def rows(self) -> Array:
         """Return the matrix, float32 [results * their components, length * components].

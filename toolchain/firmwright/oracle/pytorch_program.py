@@ -145,7 +145,11 @@ class PyTorchProgram:
             if node.op == "call_function" and isinstance(value, torch.Tensor):
                 args, _ = interpreter.fetch_args_kwargs_from_env(node)
                 value = self.rounding.rounded(node, args, value, self._samples)
-                self._recorded[node.name] = value.detach().clone().numpy()
+                numbers = value.detach().resolve_conj()
+                if value.is_complex():
+                    # As Firmwright's importer: pairs of real and imaginary parts.
+                    numbers = torch.view_as_real(numbers)
+                self._recorded[node.name] = numbers.clone().numpy()
             return value
 
         interpreter.run_node = run_and_record

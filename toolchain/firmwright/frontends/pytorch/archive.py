@@ -35,6 +35,8 @@ DTYPES: Mapping[int, str] = {
     6: "float16",
     7: "float32",
     8: "float64",
+    10: "complex64",
+    11: "complex128",
     12: "bool",
     28: "uint16",
     29: "uint32",

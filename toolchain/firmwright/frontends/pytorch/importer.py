@@ -14,6 +14,10 @@ from firmwright.base.extensions import merge_tables
 from firmwright.frontends.onnx.importer import import_onnx_model
 from firmwright.frontends.onnx.protobuf import SyntheticNode
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo
+from firmwright.frontends.pytorch.operators.complex_numbers import (
+    as_pairs,
+    is_complex,
+)
 from firmwright.frontends.pytorch.program import (
     ExportedProgram,
     ProgramNode,
@@ -36,6 +40,10 @@ ONNX_OPSET = 21
 _HINT = (
     "`program.run_decompositions()` before torch.export.save replaces many operators by"
     " basic ones."
+)
+_COMPLEX_REASON = (
+    "an input, result or state of complex numbers, which torch.view_as_real turns into"
+    " floats"
 )
 _VIEWS = frozenset(
     {
@@ -103,7 +111,14 @@ class _ProgramTranslator:
         writer.read.update(self.last_reads)
         for name in (*program.inputs, *program.constants):
             writer.names[name] = name
-        writer.constants.update(program.constants)
+        for name, array in program.constants.items():
+            writer.constants[name] = as_pairs(array)
+        for name in dict.fromkeys(
+            [*program.inputs, *program.outputs, *program.updates]
+        ):
+            if is_complex(program.types[name].dtype):
+                where = f"{self.file}: {name}"
+                self.items.append(UnsupportedItem("complex", where, _COMPLEX_REASON))
         for index, node in enumerate(program.nodes):
             self.translate(index, node)
         updates: dict[str, str] = {}
@@ -140,14 +155,21 @@ class _ProgramTranslator:
     def translate(self, index: int, node: ProgramNode) -> None:
         writer, first = self.writer, len(self.writer.nodes)
         stem = next((name for name in node.outputs if name), node.target)
-        translator = find_translator(node.target)
+        table = "COMPLEX_TRANSLATORS" if self.has_complex(node) else "TRANSLATORS"
+        translator = find_translator(node.target, table)
         results: str | Sequence[str]
         try:
             if translator is None:
                 raise NotSupportedError(OPERATOR_IS_UNSUPPORTED)
             self.check_memory(index, node)
             results = translator(NodeTranslation(node, writer, stem))
-        except (NotSupportedError, TypeError, ValueError, ArithmeticError) as error:
+        except (
+            NotSupportedError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            LookupError,
+        ) as error:
             known = isinstance(error, NotSupportedError)
             reason = str(error) if known else f"invalid arguments ({error!s:.60})"
             where = f"{self.file}: {stem}"
@@ -173,6 +195,14 @@ class _ProgramTranslator:
             mutated = node.args.get("self") or node.args.get("input")
             if isinstance(mutated, Ref) and node.outputs and node.outputs[0]:
                 writer.names[mutated.name] = writer.names[node.outputs[0]]
+
+    def has_complex(self, node: ProgramNode) -> bool:
+        """Return whether an operand or a result consists of complex numbers."""
+        names = [*filter(None, node.outputs)]
+        for value in node.args.values():
+            names += refs_in(value)
+        types = self.program.types
+        return any(is_complex(types[name].dtype) for name in names if name in types)
 
     def check_memory(self, index: int, node: ProgramNode) -> None:
         """Record views; refuse a change of memory that another value shows later."""
@@ -203,22 +233,25 @@ def is_in_place(node: ProgramNode) -> bool:
 
 
 @cache
-def translators() -> Translators:
-    """Return the translators by target; names without a namespace are those of ATen."""
-    table = merge_tables(
-        package, "TRANSLATORS", lambda extension: extension.pytorch_translators
+def translators(table: str = "TRANSLATORS") -> Translators:
+    """Return the translators by target; names without a namespace are those of ATen.
+
+    Those of operators with complex operands or results are in `COMPLEX_TRANSLATORS`.
+    """
+    merged = merge_tables(
+        package, table, lambda extension: extension.pytorch_translators
     )
     by_target: dict[str, Translator] = {}
-    for name, translator in table.items():
+    for name, translator in merged.items():
         by_target[name if "." in name else f"aten.{name}"] = translator
     return by_target
 
 
-def find_translator(target: str) -> Translator | None:
+def find_translator(target: str, table: str = "TRANSLATORS") -> Translator | None:
     """Return the translator of "aten.conv2d.default", also of an in-place form."""
     parts = target.split(".")
     base = ".".join(parts[:2])
     if not base.endswith("__"):
         base = base.removesuffix("_")
     full = ".".join((base, *parts[2:]))
-    return translators().get(full) or translators().get(base)
+    return translators(table).get(full) or translators(table).get(base)

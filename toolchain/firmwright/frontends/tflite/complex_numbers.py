@@ -97,7 +97,7 @@ def _is_transform(tensors: list[RawTensor]) -> bool:
     points = x.shape[-1]
     return (
         sizes == [1, points] == list(x.shape[-2:])
-        and (2 <= points <= TRANSFORM_POINTS_MAX or _transform(points).is_fast)
+        and (2 <= points <= TRANSFORM_POINTS_MAX or _transform(points).operator != "")
         and y.shape == (*x.shape[:-1], points // 2 + 1)
     )
 
@@ -116,7 +116,7 @@ def _lower(rewriter: GraphRewriter, node: RawNode) -> None:
             flat = (*y.shape[:-2], 2 * y.shape[-2])
             product = rewriter.tensor("spectrum", "float32", flat)
             source = replace(node, outputs=(product,))
-            if transform.is_fast:
+            if transform.operator:
                 length: Attrs = {"T": 0, "fft_length": points}
                 rewriter.emit(source, "custom:SignalRfft", (x.index,), **length)
             else:

@@ -1,4 +1,4 @@
-"""DFT and STFT: the operator rfft, or products with the matrix of the transform.
+"""DFT and STFT: the operators rfft and irfft, or products with the transform's matrix.
 
 The matrix has a row for each real and imaginary part of a result. A transform over time
 is a convolution, whose filters are these rows, times the window. With rfft, its frames
@@ -13,7 +13,6 @@ import numpy as np
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.fourier_transform import (
-    RFFT,
     TRANSFORM_POINTS_MAX,
     FourierTransform,
 )
@@ -44,7 +43,7 @@ def _dft(c: NodeContext) -> OnnxValue:
     if c.has(1):
         points = int(c.scalar(1, "lengths of a transform"))
     transform = FourierTransform(length, components, points, is_inverse, is_one_sided)
-    if not transform.is_fast:
+    if not transform.operator:
         _check_size(length, components)
         _check_size(points, components)
     if is_inverse and is_one_sided and points // 2 + 1 != length:
@@ -64,9 +63,10 @@ def _emit_transform(
 ) -> OnnxValue:
     """Emit the results [..., results, components] of x [..., length * components]."""
     own = transform.result_components
-    if transform.is_fast:
-        attrs = make_attrs(RFFT, attributes_class(RFFT), {"length": transform.points})
-        product = c.emit.call(RFFT, x, attrs=attrs)
+    if operator := transform.operator:
+        settings = {"length": transform.points}
+        attrs = make_attrs(operator, attributes_class(operator), settings)
+        product = c.emit.call(operator, x, attrs=attrs)
     else:
         rows = transform.rows()
         product = emit_fully_connected(c.emit, x, rows, f"{c.emit.stem}/rows", None)
@@ -92,7 +92,7 @@ def _stft(c: NodeContext) -> OnnxValue:
         size = int(c.scalar(3, "lengths of frames"))
     is_one_sided = bool(c.attr("onesided", 1))
     transform = FourierTransform(size, components, size, is_one_sided=is_one_sided)
-    if not transform.is_fast:
+    if not transform.operator:
         _check_size(size, components)
     if step < 1 or size > length:
         raise NotSupportedError(f"frames of {size} of {length} numbers by {step}")
@@ -100,7 +100,7 @@ def _stft(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(f"a window of {len(window)} for frames of {size}")
     count = (length - size) // step + 1
     block = size if count == 1 else math.gcd(size, step)
-    if transform.is_fast and size // block <= _SLICES_MAX:
+    if transform.operator and size // block <= _SLICES_MAX:
         frames = _emit_frames(c, (count, size, step), block)
         if window is not None:
             weights = c.emit.const(window.astype(np.float32), "window")

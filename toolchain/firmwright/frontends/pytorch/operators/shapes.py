@@ -202,13 +202,15 @@ def _pad(own_mode: str, t: NodeTranslation) -> str:
     mode = modes[torch_mode]
     if not any(pads):
         return t.tensor("self")
-    rank = len(t.shape("self"))
-    pairs = [(pads[k], pads[k + 1]) for k in range(0, len(pads), 2)]
-    pairs = ([(0, 0)] * (rank - len(pairs))) + pairs[::-1]
-    firsts, lasts = zip(*pairs, strict=True)
-    margins = np.array((*firsts, *lasts), np.int64)
+    margins = np.array(margins_of(pads, len(t.shape("self"))), np.int64).reshape(-1)
     value = np.array(t.arg("value", 0) or 0, t.dtype()) if mode == "constant" else None
     return t.emit("Pad", t.tensor("self"), margins, value, mode=mode)
+
+
+def margins_of(pads: Sequence[int], rank: int) -> list[list[int]]:
+    """Return the margins before and after each axis of pairs from the last axis on."""
+    missing = [0] * (rank - len(pads) // 2)
+    return [[*missing, *pads[-2::-2]], [*missing, *pads[:0:-2]]]
 
 
 def _channel_shuffle(t: NodeTranslation) -> str:
