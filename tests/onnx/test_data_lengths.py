@@ -21,9 +21,10 @@ from firmwright.flows.verify.verification import verify
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from firmwright.pipeline import load_module_bytes
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from tests.onnx.backend import run_merged
 from tests.onnx.onnx_models import Array, Net
+from tests.onnx.test_control_flow import graph
 from tests.onnx.test_nets import entry_of, imported, results
 
 Case = tuple[bytes, dict[str, Array]]
@@ -108,7 +109,29 @@ def different_slices(seed: int) -> Case:
     return net.model(*outputs), arrays
 
 
+def branches_of_two_lengths(seed: int) -> Case:
+    """Return the result of a branch: rows of different number, or columns."""
+    net = Net(seed)
+    axis = seed % 2
+    names = ("x", "y")
+    arrays: dict[str, Array] = {}
+    for name, length in zip(names, net.rng.permutation([2, 5]), strict=True):
+        shape = [3, 3]
+        shape[axis] = int(length)
+        net.input(name, tuple(shape))
+        arrays[name] = net.rng.normal(size=shape).astype(np.float32)
+    arrays["level"] = np.array(seed // 2 % 2, np.float32)
+    condition = net.node("Less", net.input("level", ()), net.scalar(0.5))
+    branches = {
+        f"{part}_branch": graph(part, [helper.make_node(op, [x], [part])], [], [part])
+        for part, op, x in zip(("then", "else"), ("Abs", "Neg"), names, strict=True)
+    }
+    z = net.node("If", condition, **branches)
+    return net.model(net.node("Mul", z, z)), arrays
+
+
 MAKERS = (
+    branches_of_two_lengths,
     selected_boxes,
     postprocessed_boxes,
     coordinates_of_nonzeros,

@@ -29,6 +29,7 @@ from firmwright.report.census_page import (
     sum_entries,
 )
 from firmwright.targets.registry import features_of_known
+from tests.onnx.onnx_models import Net
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
@@ -37,7 +38,8 @@ DIGITS = ROOT / "examples/01_digits/digits.tflite"
 def task(**changes: object) -> CensusTask:
     size = DIGITS.stat().st_size
     return replace(
-        CensusTask("digits.tflite", str(DIGITS), size, {}, 1, False, 300.0), **changes
+        CensusTask("digits.tflite", str(DIGITS), size, {}, {}, 1, False, 300.0),
+        **changes,
     )
 
 
@@ -262,6 +264,30 @@ def test_models_are_found_in_subfolders(tmp_path: Path) -> None:
         "c.onnx",
         "b.tflite",
     ]
+
+
+@pytest.mark.host_c
+def test_shapes_are_for_the_models_that_leave_them_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    for name, shape in (("open", (1, "time")), ("fixed", (1, 3))):
+        net = Net()
+        x = net.input("x", shape)
+        model = net.model(net.node("ReduceSum", x, keepdims=1))
+        (tmp_path / f"{name}.onnx").write_bytes(model)
+    shutil.copy(DIGITS, tmp_path)
+    toml = "[census]\ninput-shape = ['x=1,5', 'another=1,7']\nsamples = 1\n"
+    (tmp_path / "firmwright.toml").write_text(toml)
+    monkeypatch.chdir(tmp_path)
+    assert main(["census", ".", "--json"]) == 0
+    models = json.loads(capsys.readouterr().out)["models"]
+    statuses = {entry["file"]: entry["status"] for entry in models}
+    assert statuses == {
+        "digits.tflite": "equal",
+        "fixed.onnx": "tolerance",
+        "open.onnx": "tolerance",
+    }
 
 
 @pytest.mark.host_c

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> Outcome:
             path=str(path),
             size_bytes=path.stat().st_size,
             options=options,
+            shapes=dict(args.input_shape),
             samples=args.samples,
             with_profile=args.profile,
             timeout_s=args.timeout,

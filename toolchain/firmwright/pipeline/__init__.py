@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from firmwright.pipeline.model_loading import complete_model as complete_model
     from firmwright.pipeline.model_loading import load_module as load_module
     from firmwright.pipeline.model_loading import load_module_bytes as load_module_bytes
+    from firmwright.pipeline.model_loading import (
+        shapes_of_open_inputs as shapes_of_open_inputs,
+    )
     from firmwright.pipeline.model_loading import source_digest as source_digest
     from firmwright.pipeline.options import C_APIS as C_APIS
     from firmwright.pipeline.options import NUMERICS as NUMERICS
@@ -49,6 +52,7 @@ __getattr__ = export_on_use(
             "complete_model",
             "load_module",
             "load_module_bytes",
+            "shapes_of_open_inputs",
             "source_digest",
         ],
         "options": ["C_APIS", "NUMERICS", "OPTIMIZE_GOALS", "Options"],

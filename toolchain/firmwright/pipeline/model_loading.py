@@ -1,6 +1,7 @@
 """Loading of model files (.tflite, .onnx, .pt2) and module text (.fwir)."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from firmwright.base.c_identifiers import to_model_identifier
@@ -8,7 +9,7 @@ from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import read_input_bytes
 from firmwright.base.recursion import raise_recursion_limit
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX, check_count
-from firmwright.frontends import onnx, pytorch
+from firmwright.frontends import onnx, pytorch, tflite
 from firmwright.frontends.keras import convert_keras, is_keras
 from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
 from firmwright.frontends.pytorch import is_pytorch
@@ -70,6 +71,28 @@ def complete_model(
             "--input-shape is for .tflite and .onnx models.", where=str(file)
         )
     return data
+
+
+def shapes_of_open_inputs(
+    data: bytes, file: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Return those of the shapes that inputs of a model leave open, by name.
+
+    Shapes of other models' inputs, or with other sizes than the file's, are left out.
+    """
+    found: Mapping[str, tuple[int | None, ...]] = {}
+    if is_onnx(data, file.name):
+        found = onnx.open_inputs(data, file.name)
+    elif not is_pytorch(data, file.name):
+        found = tflite.open_inputs(data, file.name)
+    fitting: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        declared = found.get(name, ())
+        pairs = zip(declared, shape, strict=False)
+        fits = all(known in (None, size) for known, size in pairs)
+        if declared and len(declared) == len(shape) and fits:
+            fitting[name] = shape
+    return fitting
 
 
 def load_module_bytes(

@@ -84,6 +84,18 @@ def load_model(
     return Model(module, _find_source(module, file), str(file))
 
 
+def load_model_of_many(
+    path: str | Path, shapes: Mapping[str, tuple[int, ...]]
+) -> Model:
+    """Read one of several models; `shapes` are for those that leave such inputs open.
+
+    Raise as `load_model` does.
+    """
+    file = Path(path)
+    given = pipeline.shapes_of_open_inputs(_read(file), file, shapes) if shapes else {}
+    return load_model(file, overrides=ModelOverrides(given))
+
+
 def model_inputs(model: Model) -> tuple[IoTensor, ...]:
     return tuple(map(_io_tensor, _graph(model).params))
 

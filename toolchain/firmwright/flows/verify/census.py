@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -35,7 +35,7 @@ from firmwright.flows.executors import Executor
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.given_options import OptionValues
-from firmwright.flows.model.model import Model, load_model, provide_file
+from firmwright.flows.model.model import Model, load_model_of_many, provide_file
 from firmwright.flows.model.model_inspection import inspect_module
 from firmwright.flows.predict.fit import fit_boards
 from firmwright.flows.verify.verification import verify
@@ -55,14 +55,16 @@ log = logging.getLogger(__name__)
 class CensusTask:
     """One model with its compilation options; the limit `timeout_s` is for the model.
 
-    The needs of models that pass are predicted for `fit_boards`. A task without
-    `content` reads `path` on the machine that runs it.
+    `shapes` are those of inputs with these names in models that leave sizes open. The
+    needs of models that pass are predicted for `fit_boards`. A task without `content`
+    reads `path` on the machine that runs it.
     """
 
     name: str
     path: str
     size_bytes: int
     options: OptionValues
+    shapes: Mapping[str, tuple[int, ...]]
     samples: int
     with_profile: bool
     timeout_s: float
@@ -180,7 +182,7 @@ def _status_of(error: FirmwrightError) -> CensusStatus:
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
     """Yield the entry after each step, so that a failing one leaves earlier figures."""
-    model = load_model(task.path)
+    model = load_model_of_many(task.path, task.shapes)
     inspection = inspect_module(model.module)
     entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
     yield entry

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         convert_opset as convert_opset,
     )
     from firmwright.frontends.onnx.preprocess import ModelOverrides as ModelOverrides
+    from firmwright.frontends.onnx.preprocess import open_inputs as open_inputs
     from firmwright.frontends.onnx.preprocess import (
         preprocess_model as preprocess_model,
     )
@@ -20,7 +21,7 @@ __getattr__ = export_on_use(
     {
         "importer": ["import_onnx"],
         "opset_conversion": ["convert_opset"],
-        "preprocess": ["ModelOverrides", "preprocess_model"],
+        "preprocess": ["ModelOverrides", "open_inputs", "preprocess_model"],
         "reader": ["is_onnx"],
     },
 )

@@ -48,6 +48,16 @@ def preprocess_model(
     return bytes(model.SerializeToString(deterministic=True))
 
 
+def open_inputs(data: bytes, file: str) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the inputs with an open size, which is None."""
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    for info in parse_model(data, file).graph.input:
+        declared = _declared_sizes(info.type.tensor_type.shape)
+        if None in declared:
+            shapes[info.name] = tuple(declared)
+    return shapes
+
+
 def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):

@@ -12,6 +12,7 @@ from firmwright.base.package_modules import export_on_use
 if TYPE_CHECKING:
     from firmwright.frontends.tflite.c_array import is_c_source as is_c_source
     from firmwright.frontends.tflite.c_array import read_c_array as read_c_array
+    from firmwright.frontends.tflite.preprocess import open_inputs as open_inputs
     from firmwright.frontends.tflite.preprocess import (
         preprocess_tflite as preprocess_tflite,
     )
@@ -27,7 +28,7 @@ __getattr__ = export_on_use(
     __name__,
     {
         "c_array": ["is_c_source", "read_c_array"],
-        "preprocess": ["preprocess_tflite"],
+        "preprocess": ["open_inputs", "preprocess_tflite"],
         "reader": ["read_tflite"],
         "signature_names": ["names_in_file"],
         "tensor_lists": ["has_tensor_lists"],

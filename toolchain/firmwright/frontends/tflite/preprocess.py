@@ -43,6 +43,22 @@ def preprocess_tflite(data: bytes, file: str, shapes: Mapping[str, Shape]) -> by
     return bytes(complete)
 
 
+def open_inputs(data: bytes, file: str) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the first graph's inputs with an open size, which is None.
+
+    Raise ModelError for a damaged file.
+    """
+    if data[4:8] != schema.FILE_IDENTIFIER:
+        return {}
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    for graph in Flatbuffer(data, file).root("Model").tables("subgraphs")[:1]:
+        for name, tensor in _inputs(graph).items():
+            sizes = _open_shape(tensor)
+            if -1 in sizes:
+                shapes[name] = tuple(None if n == -1 else n for n in sizes)
+    return shapes
+
+
 def _completion(tensor: FlatbufferTable) -> Iterator[tuple[int, int]]:
     shape = tensor.integers("shape")
     quantization = tensor.table("quantization")

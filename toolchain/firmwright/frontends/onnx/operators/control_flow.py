@@ -18,6 +18,7 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.row_scan import import_row_scan
 
+_OTHER_RESULTS = "results whose shapes or types depend on a run-time condition"
 _ROUNDS_MAX = 256
 
 
@@ -47,7 +48,37 @@ def _if(c: NodeContext) -> Sequence[OnnxValue]:
         name = "then_branch" if condition.array.all() else "else_branch"
         return c.body(c.attr(name), {})
     branches = [c.body(c.attr(name), {}) for name in ("then_branch", "else_branch")]
-    return [_selected(c, condition, *pair) for pair in zip(*branches, strict=True)]
+    return [_chosen(c, condition, *pair) for pair in zip(*branches, strict=True)]
+
+
+def _chosen(
+    c: NodeContext, condition: OnnxValue, x: OnnxValue, y: OnnxValue
+) -> OnnxValue:
+    """Return the result of one of two branches, which may differ in one length."""
+    sizes = zip(x.shape, y.shape, strict=False)
+    axes = [axis for axis, (m, n) in enumerate(sizes) if m != n]
+    if len(axes) != 1 or len(x.shape) != len(y.shape):
+        return _selected(c, condition, x, y)
+    if x.type.dtype.computed_as:
+        raise NotSupportedError("stored numbers whose length depends on the data")
+    (axis,) = axes
+    greatest = max(x.shape[axis], y.shape[axis])
+    padded = [_padded(c, item, axis, greatest) for item in (x, y)]
+    lengths = [
+        c.emit.const(np.array(item.shape[axis], np.int32), "length") for item in (x, y)
+    ]
+    result = _selected(c, condition, padded[0], padded[1])
+    return c.emit.counted(result, axis, _selected(c, condition, lengths[0], lengths[1]))
+
+
+def _padded(c: NodeContext, x: OnnxValue, axis: int, length: int) -> OnnxValue:
+    """Return x with zeros after its elements along an axis."""
+    shape = list(x.shape)
+    shape[axis] = length - shape[axis]
+    if not shape[axis]:
+        return x
+    zeros = c.emit.const(np.zeros(shape, x.type.dtype.np), "padding")
+    return c.emit.concat([x, zeros], axis)
 
 
 def _selected(
@@ -56,9 +87,7 @@ def _selected(
     if isinstance(condition, ConstantValue):
         return x if condition.array.all() else y
     if (x.shape, x.type.dtype) != (y.shape, y.type.dtype):
-        raise NotSupportedError(
-            "results whose shapes or types depend on a run-time condition"
-        )
+        raise NotSupportedError(_OTHER_RESULTS)
     return c.emit.expression("where(c, a, b)", x, y, c.emit.reshape(condition, ()))
 
 
