@@ -14,6 +14,7 @@ from firmwright.extensions.tflm_signal import (
     channel_schedules,
     fft_schedules,
     fft_vectors,
+    normalized_schedules,
     root_schedules,
     scale_schedules,
     window_schedules,
@@ -22,6 +23,7 @@ from firmwright.extensions.tflm_signal.attributes import (
     FftAttrs,
     FilterBankAttrs,
     FilterBankLogAttrs,
+    PcanAttrs,
     SpectralSubtractionAttrs,
     WindowFunctionAttrs,
 )
@@ -211,8 +213,16 @@ def test_pairs_of_channels_match_the_reference(alternate: int, count: int) -> No
 
 
 @pytest.mark.parametrize("count", [3, 8, 40])
-def test_logarithms_of_words_match_the_reference(count: int) -> None:
-    (schedule,) = channel_schedules_of("filter_bank_log")
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        item
+        for item in (*channel_schedules.SCHEDULES, *normalized_schedules.SCHEDULES)
+        if item.op == "filter_bank_log"
+    ],
+    ids=lambda item: item.name,
+)
+def test_logarithms_match_the_reference(schedule: Schedule[Any], count: int) -> None:
     outputs = (TensorType((count,), INT16),)
     rng = np.random.default_rng(count)
     for bits, scale in ((0, 1600), (3, 1600), (0, 65536)):
@@ -224,6 +234,40 @@ def test_logarithms_of_words_match_the_reference(count: int) -> None:
             judge(call, schedule, [drawn_values])
         greatest = UINT32.max - np.arange(count, dtype=np.uint32)
         judge(call, schedule, [greatest])
+
+
+def gains_call(count: int, gains: Array, snr_shift: int = 6) -> OpCall:
+    kind = TensorType((count,), UINT32)
+    table = Constant.from_array("gains", gains, INT16)
+    inputs = (kind, kind, TensorType(gains.shape, INT16))
+    attrs = PcanAttrs(snr_shift=snr_shift)
+    return OpCall("pcan", inputs, (kind,), attrs, (None, None, table))
+
+
+(HALVES,) = (item for item in normalized_schedules.SCHEDULES if item.op == "pcan")
+
+
+@pytest.mark.parametrize("length", [3, 61, 125])
+def test_gains_match_the_reference(length: int) -> None:
+    rng = np.random.default_rng(length)
+    gains = np.sort(rng.integers(2000, 32000, length))[::-1].astype(np.int16)
+    gains[3::4] = -rng.integers(0, 40, len(gains[3::4]))
+    gains[4::4] = rng.integers(0, 20, len(gains[4::4]))
+    gains[:3] = (20000, 5, 3) if length == 3 else (32000, 31000, 30000)
+    call = gains_call(30, gains)
+    for high in (1 << 32, 1 << 16, 4):
+        arrays = [rng.integers(0, high, 30).astype(np.uint32) for _ in range(2)]
+        arrays[1][:9] = 0, 1, 2, 3, 4, 1023, 2047, 2048, UINT32.max
+        judge(call, HALVES, [*arrays, gains])
+
+
+def test_negative_gains_are_not_multiplied_in_halves() -> None:
+    gains = np.full(125, 9, np.int16)
+    gains[3::4] = gains[1::4] = gains[2::4] = 0
+    assert HALVES.configs(gains_call(4, gains))
+    assert not HALVES.configs(gains_call(4, gains, snr_shift=17))
+    gains[64] = -1
+    assert not HALVES.configs(gains_call(4, gains))
 
 
 def window(weights: Array, shift: int) -> OpCall:

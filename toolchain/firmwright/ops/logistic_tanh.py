@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT16, Array
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import (
     Rounding,
@@ -24,6 +24,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
+    binary_expr,
     call_intrinsic,
     maximum,
     minimum,
@@ -100,6 +101,11 @@ def sigmoid_table() -> Array:
     table = np.floor(exact + 0.5).astype(np.int64)
     table[list(_ROUNDED_UP)] += 1
     return np.append(table, table[-1])
+
+
+def centered_sigmoid_table() -> Array:
+    """Return the table less 2^15, the value at 0: these numbers have 16 bits."""
+    return sigmoid_table() - (1 << 15)
 
 
 def _int8(call: OpCall, x: Array) -> Array:
@@ -195,8 +201,23 @@ def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
     return np.asarray(y)
 
 
+def _greatest_distance(is_tanh: bool) -> int:
+    """Return a distance from which on results are equal, or that of the last entry.
+
+    That of logistic is the last one whose sum does not exceed the limit of the results.
+    """
+    bits = _fraction_bits(is_tanh)
+    if is_tanh:
+        return _LAST << bits
+    table = sigmoid_table()
+    distance = np.arange(_LAST << bits)
+    entry, part = distance >> bits, distance & ((1 << bits) - 1)
+    raised = (table[entry] << bits) + part * (table[entry + 1] - table[entry])
+    return int(np.flatnonzero(raised <= INT16.max << 10)[-1])
+
+
 def _lower_int16(call: OpCall, b: Kernel) -> None:
-    table = b.constant("sigmoid", sigmoid_table(), UINT16)
+    table = b.constant("sigmoid", centered_sigmoid_table(), INT16)
     multiplier, shift = step_multiplier(call)
     half = 1 << shift >> 1
     with elementwise.loop_over_elements(b) as (values, store):
@@ -205,18 +226,23 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 
 
 def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> ArithExpr:
-    """Emit the steps of `lookup_sigmoid_array`; `x` should be a variable."""
+    """Emit the steps of `lookup_sigmoid_array`; `x` should be a variable.
+
+    The table is the centered one, so that a function of -x is that of x with all bits
+    inverted before it is rounded.
+    """
     bits = _fraction_bits(tanh)
-    distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
+    greatest = _greatest_distance(tanh)
+    distance = b.let("distance", minimum(maximum(x, 0 - x), greatest))
     entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))
     low = b.let("low", b.load_i32(table, [entry]))
     part = distance & ((1 << bits) - 1)
     step = b.load_i32(table, [entry + 1]) - low
-    raised = b.let("raised", low * (1 << bits) + part * step)
+    raised = low * (1 << bits) + part * step
+    mirrored = binary_expr("xor", raised, x >> 31)
     if tanh:
-        return select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
-    cut = minimum(raised, INT16.max << 10)
-    return select(x >= 0, cut + 512, (1 << 25) + 511 - cut) >> 10
+        return (mirrored + 128) >> 8
+    return (mirrored + ((1 << 24) + 512)) >> 10
 
 
 _EXP_BELOW = -9.0

@@ -47,9 +47,9 @@ from firmwright.ops.int16x8 import (
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.logistic_tanh import (
+    centered_sigmoid_table,
     lookup_sigmoid,
     lookup_sigmoid_array,
-    sigmoid_table,
 )
 from firmwright.ops.lstm_layer import (
     BIAS,
@@ -296,8 +296,11 @@ class UnitBuilder:
         if not is_tflm and not function.has_table:
             return intrinsic(function.name, [x], INT32)
         if self._table is None:
-            values = sigmoid_table() if is_tflm else powers_within_quarter()
-            self._table = b.constant("sigmoid" if is_tflm else "powers", values, UINT16)
+            self._table = (
+                b.constant("sigmoid", centered_sigmoid_table(), INT16)
+                if is_tflm
+                else b.constant("powers", powers_within_quarter(), UINT16)
+            )
         if is_tflm:
             multiplier, right = sigmoid_steps(bits)
             steps = x * multiplier

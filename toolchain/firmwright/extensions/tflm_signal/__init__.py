@@ -5,7 +5,8 @@ from firmwright.base.extensions import Extension
 _ATTRIBUTES = f"{__name__}.attributes"
 _SCHEDULE_MODULES = (
     *("bank_schedules", "channel_schedules", "fft_schedules", "fft_vectors"),
-    *("root_schedules", "scale_schedules", "window_schedules"),
+    *("normalized_schedules", "root_schedules", "scale_schedules"),
+    "window_schedules",
 )
 _OPERATOR_MODULES = ("fft", "filter_bank", "framing", "spectrum")
 

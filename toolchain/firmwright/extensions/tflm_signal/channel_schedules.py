@@ -12,12 +12,12 @@ import numpy as np
 
 from firmwright.base.dtypes import INT32, UINT32
 from firmwright.extensions.tflm_signal.filter_bank import (
-    LN2,
     UINT32_MASK,
-    log_table,
     lower_log,
     lower_subtraction_channel,
+    split_logarithm,
 )
+from firmwright.extensions.tflm_signal.logarithms import LN2, log_table
 from firmwright.ir.graph import OpCall
 from firmwright.ir.tir.builder import (
     INDEX,
@@ -69,7 +69,8 @@ def _build_log(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count = call.output.elements
     source, y = b.views("signal out", (count,), b.input(0), b.y)
 
-    def natural(whole: ArithExpr, part: ArithExpr) -> ArithExpr:
+    def natural(x: ArithExpr) -> ArithExpr:
+        whole, part = split_logarithm(b, x)
         word = b.let(
             "word", b.load(table, [minimum(part >> 9, 127).cast(INDEX)]), UINT32
         )

@@ -16,7 +16,6 @@ The references also compute batches of frames, whose axis is the first one.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 
@@ -27,6 +26,11 @@ from firmwright.extensions.tflm_signal.attributes import (
     FilterBankLogAttrs,
     PcanAttrs,
     SpectralSubtractionAttrs,
+)
+from firmwright.extensions.tflm_signal.logarithms import (
+    LN2,
+    log_table,
+    natural_logarithms,
 )
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
@@ -257,16 +261,22 @@ def _pcan_infer(call: OpCall) -> tuple[TensorType, ...]:
     return (_per_channel_type(call, UINT32, UINT32),)
 
 
-def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, noise = (array.reshape(-1).astype(np.int64) for array in arrays[:2])
-    gains = arrays[2].reshape(-1).astype(np.int64)
+def noise_gains(noise: Array, gains: Array) -> Array:
+    """Return the int16 gain at each level of noise; see `_gain`."""
+    noise, gains = noise.astype(np.int64), gains.astype(np.int64)
     bits = bit_length(noise).astype(np.int64)
     row = np.clip(4 * bits - 6, 0, len(gains) - 3)
     fraction = (noise << np.maximum(11 - bits, 0) >> np.maximum(bits - 11, 0)) & 0x3FF
     slope = (gains[row + 2] * fraction >> 5) + (gains[row + 1] << 5)
     curve = ((slope * fraction + (1 << 14)).astype(np.int32) >> 15) + gains[row]
-    gain = np.where(noise <= 2, gains[np.minimum(noise, 2)], curve).astype(np.int16)
-    product = x.astype(np.uint64) * gain.astype(np.uint32).astype(np.uint64)
+    gain = np.where(noise <= 2, gains[np.minimum(noise, 2)], curve)
+    return np.asarray(gain, np.int16)
+
+
+def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    x, noise, gains = (array.reshape(-1) for array in arrays)
+    gain = noise_gains(noise, gains).astype(np.uint32)
+    product = x.astype(np.uint64) * gain.astype(np.uint64)
     snr_shift = np.uint64(call.attributes(PcanAttrs).snr_shift)
     ratio = (product >> snr_shift).astype(np.uint32)
     square = ratio * ratio >> np.uint32(2 + 2 * _SNR_BITS - _OUTPUT_BITS)
@@ -287,10 +297,14 @@ def _pcan_lower(call: OpCall, b: Kernel) -> None:
         gain = b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32)
         product = b.load(x, [i]).cast(UINT64) * gain.cast(UINT64)
         ratio = (product >> call.attributes(PcanAttrs).snr_shift).cast(UINT32)
-        v = b.let("ratio", ratio, UINT32)
-        square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
-        beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
-        b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))
+        b.store(y, [i], shrink_ratio(b.let("ratio", ratio, UINT32)))
+
+
+def shrink_ratio(v: ArithExpr) -> ArithExpr:
+    """Return the output of pcan for the product with the gain, a variable."""
+    square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
+    beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
+    return select(v < (2 << _SNR_BITS), square, beyond)
 
 
 def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
@@ -312,27 +326,11 @@ def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
     return select(level <= 2, near, curve + value)
 
 
-LN2 = round(65536 * float(np.log(2.0)))
-"""The natural logarithm of 2 in units of 2^-16."""
-
-
-@cache
-def log_table() -> tuple[int, ...]:
-    steps = np.arange(129) / 128
-    return tuple(np.round(65536 * (np.log2(1 + steps) - steps)).astype(int).tolist())
-
-
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(FilterBankLogAttrs)
-    table = np.array(log_table(), np.int64)
     shifted = arrays[0].reshape(-1).astype(np.int64) << attrs.input_correction_bits
     x = np.maximum(shifted & UINT32_MASK, 1)
-    whole = bit_length(x).astype(np.int64) - 1
-    part = (x - (np.int64(1) << whole) << 31 - whole) >> 15
-    segment = part >> 9
-    below, above = table[segment], table[segment + 1]
-    log2 = (whole << 16) + part + below + ((above - below) * (part & 511) >> 16)
-    natural = (log2 * LN2 + 32768) >> 16
+    natural = natural_logarithms(x, np.array(log_table()))
     scaled = ((natural * attrs.output_scale + 32768) & UINT32_MASK) >> 16
     return (np.minimum(scaled, INT16.max).astype(np.int16).reshape(call.output.shape),)
 
@@ -342,7 +340,8 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
     count = call.output.elements
     source, y = b.views("signal out", (count,), b.input(0), b.y)
 
-    def natural(whole: ArithExpr, part: ArithExpr) -> ArithExpr:
+    def natural(x: ArithExpr) -> ArithExpr:
+        whole, part = split_logarithm(b, x)
         segment = b.let("segment", minimum(part >> 9, 127).cast(INDEX))
         below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])
         between = (above - below) * (part & 511).cast(INT32) >> 16
@@ -354,26 +353,31 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
         lower_log(b, source, y, i, natural)
 
 
+def split_logarithm(b: Kernel, x: ArithExpr) -> tuple[ArithExpr, ArithExpr]:
+    """Return (whole, part) of x = 2^whole (1 + part / 2^16), which is not 0."""
+    length = intrinsic("bit_length", [x], INT32).cast(UINT32)
+    whole = b.let("whole", length - 1, UINT32)
+    part = (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15
+    return whole, b.let("part", part, UINT32)
+
+
 def lower_log(
     b: Kernel,
     source: tir.Buffer,
     y: tir.Buffer,
     i: ArithExpr,
-    natural: Callable[[ArithExpr, ArithExpr], ArithExpr],
+    natural: Callable[[ArithExpr], ArithExpr],
 ) -> None:
     """Emit element `i`.
 
-    `natural` returns the natural logarithm of 2^whole (1 + part / 2^16), in units of
-    2^-16. All are uint32.
+    `natural` returns the natural logarithm of a number, in units of 2^-16. Both are
+    uint32.
     """
     attrs = b.call.attributes(FilterBankLogAttrs)
     shifted = b.load(source, [i]) << attrs.input_correction_bits
     x = b.let("x", maximum(shifted, 1), UINT32)
-    length = intrinsic("bit_length", [x], INT32).cast(UINT32)
-    whole = b.let("whole", length - 1, UINT32)
-    part = b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32)
     factor = _word(attrs.output_scale & UINT32_MASK)
-    scaled = (natural(whole, part) * factor + 32768) >> 16
+    scaled = (natural(x) * factor + 32768) >> 16
     b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 
