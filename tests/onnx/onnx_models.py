@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import onnx
+from firmwright.frontends.onnx.shape_inference import infer_shapes
 from firmwright.passes.graph import (
     cse,
     dce,
@@ -24,6 +24,8 @@ from onnx import TensorProto, helper, numpy_helper
 Array = NDArray[Any]
 
 
+LEARNED = "ai.onnx.ml"
+"""The domain of classical models."""
 GRAPH_PASSES = tuple(
     step.PASS
     for step in (
@@ -40,6 +42,17 @@ GRAPH_PASSES = tuple(
 """The graph passes that need only the module, in their order."""
 
 
+def _domains(graph: Any) -> dict[str, None]:
+    """Return the domains of the nodes of a graph and of its bodies, in order."""
+    found: dict[str, None] = {}
+    for node in graph.node:
+        found[node.domain] = None
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= _domains(attribute.g)
+    return found
+
+
 class Net:
     """A collector of nodes and weights; every layer returns the name of its result."""
 
@@ -49,6 +62,8 @@ class Net:
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
         self.inputs: list[Any] = []
+        self.nested = 0
+        """The nodes in bodies of other nodes, which also have numbers in names."""
 
     def input(
         self, name: str, shape: Sequence[Any], dtype: int = TensorProto.FLOAT
@@ -75,7 +90,8 @@ class Net:
         return self.weight((self.rng.normal(size=shape) * scale).astype(np.float32))
 
     def node(self, op: str, *inputs: str, outputs: int = 1, **attrs: Any) -> Any:
-        names = [f"{op.lower()}{len(self.nodes)}_{k}" for k in range(outputs)]
+        number = self.nested + len(self.nodes)
+        names = [f"{op.lower()}{number}_{k}" for k in range(outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), names, **attrs))
         return names[0] if outputs == 1 else names
 
@@ -98,11 +114,15 @@ class Net:
     def model(self, *outputs: str) -> bytes:
         infos = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "net", self.inputs, infos, self.weights)
-        domains = {node.domain: 1 for node in self.nodes} | {"": self.opset}
+        domains = dict.fromkeys(_domains(graph), 1) | {"": self.opset}
+        if LEARNED in domains:
+            domains[LEARNED] = 3
         opsets = [helper.make_opsetid(*item) for item in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets)
         model.ir_version = 8
-        inferred = onnx.shape_inference.infer_shapes(model)
+        inferred = infer_shapes(model)  # without some nodes
+        inferred.graph.ClearField("node")
+        inferred.graph.node.extend(self.nodes)
         return bytes(inferred.SerializeToString())
 
 

@@ -14,6 +14,7 @@ from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.node_schemas import inference_model, model_of_node
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode, onnx_package
 from firmwright.frontends.onnx.qdq import QdqOperands
+from firmwright.frontends.onnx.shape_inference import infer_shapes
 
 FOLDED_ELEMENTS_MAX: Final = 1 << 22
 """Larger results are left to the importer of the operator."""
@@ -99,7 +100,7 @@ def _result_elements(
     onnx = onnx_package()
     try:
         model = inference_model(node, opset, inputs)
-        outputs = onnx.shape_inference.infer_shapes(model).graph.output
+        outputs = infer_shapes(model).graph.output
     except (
         RuntimeError,
         ValueError,

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from firmwright.base.dtypes import Array
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
+from firmwright.frontends.onnx.shape_inference import bodies, infer_shapes
 
 Sizes: TypeAlias = tuple[int | str | None, ...]
 """The shape of a tensor: numbers, names of sizes, and None for unknown ones."""
@@ -38,7 +39,7 @@ class GraphFacts:
             return {}
         shapes = onnx_package().shape_inference
         try:
-            model = shapes.infer_shapes(self.model)
+            model = infer_shapes(self.model)
         except (RuntimeError, ValueError, shapes.InferenceError):
             model = self.model
         types: dict[str, Message] = {}
@@ -90,8 +91,3 @@ def _graphs(graph: Message) -> Iterator[Message]:
         for item in node.attribute:
             for body in bodies(item):
                 yield from _graphs(body)
-
-
-def bodies(item: Message) -> list[Message]:
-    """Return the graphs in an attribute."""
-    return [item.g, *item.graphs] if item.HasField("g") else list(item.graphs)

@@ -17,6 +17,7 @@ from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.older_operators import OPSET_MIN
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
+from firmwright.frontends.onnx.shape_inference import infer_shapes
 from firmwright.ir.graph import TensorType
 
 _SHAPE_ELEMENTS_MAX: Final = 4096
@@ -221,7 +222,7 @@ def inferred_element_types(
     onnx = protobuf.onnx_package()
     model = inference_model(node, opset, _operands(node, inputs))
     try:
-        inferred = onnx.shape_inference.infer_shapes(model).graph.output
+        inferred = infer_shapes(model).graph.output
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return unknown
     by_name: dict[str, DType | None] = {}
@@ -240,7 +241,7 @@ def find_shape_error(
     onnx = protobuf.onnx_package()
     model = inference_model(node, opset, _operands(node, inputs))
     try:
-        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        infer_shapes(model, is_strict=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
         # The message has the kind of the error and the operator's name in front.
         return str(error).rpartition("] ")[2].strip()

@@ -20,13 +20,14 @@ from firmwright.base.resource_limits import (
     scaled_limit,
 )
 from firmwright.frontends.axes import normalize_axis
-from firmwright.frontends.onnx.graph_facts import GraphFacts, bodies
+from firmwright.frontends.onnx.graph_facts import GraphFacts
 from firmwright.frontends.onnx.protobuf import (
     Message,
     attribute_value,
     dtype_code,
     onnx_package,
 )
+from firmwright.frontends.onnx.shape_inference import bodies
 from firmwright.ir.graph import unique_name
 
 OPSET_MIN = 13

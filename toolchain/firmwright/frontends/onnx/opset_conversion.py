@@ -4,10 +4,11 @@ The oracle runs the file itself, never the converted model.
 """
 
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UnsupportedItem
-from firmwright.frontends.onnx.graph_facts import GraphFacts, bodies
+from firmwright.frontends.onnx.graph_facts import GraphFacts
 from firmwright.frontends.onnx.node_schemas import find_schema, own_domain
 from firmwright.frontends.onnx.older_operators import OPSET_MIN, rewritten_nodes
 from firmwright.frontends.onnx.protobuf import Message, onnx_package
+from firmwright.frontends.onnx.shape_inference import bodies
 
 _IMPLEMENTED_FROM = 7
 """ONNX Runtime implements older operators only if this opset has them unchanged."""
