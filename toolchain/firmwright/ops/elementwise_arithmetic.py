@@ -3,8 +3,8 @@
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has
 the sign of the divisor, powers beyond 32 bits are the least int32 (with one exponent
 for all elements the low 32 bits), and shift counts are clamped to [0, bits - 1]. Where
-TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power with a
-negative exponent is 1. floor_div of floats rounds the float32 quotient down.
+TFLite fails, integer_division.py defines quotients, and a power with a negative
+exponent is 1. floor_div of floats rounds the float32 quotient down.
 
 Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines
 sums. Products are requantized by scale_0 * scale_1 / y scale. div multiplies the
@@ -49,6 +49,12 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
 from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_elements
 from firmwright.ops.elementwise_binary import ArrayFunction
+from firmwright.ops.integer_division import (
+    quotient_expr,
+    remainder_expr,
+    saturated_quotient,
+    saturated_quotient_expr,
+)
 from firmwright.ops.intrinsics import (
     leading_zeros,
     low_power,
@@ -157,11 +163,6 @@ def _lower_product(call: OpCall, b: Kernel) -> None:
 _MAX_LEFT_SHIFT = 30
 
 
-def _integer_quotient(call: OpCall, a: Array, b: Array) -> Array:
-    wide = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
-    return np.where((a < 0) == (b < 0), wide, -wide)
-
-
 def _quotient_requantization(call: OpCall) -> Requantization:
     attrs = call.attributes(ActivationAttrs)
     return requant_by_scales(call, lambda a, b, y: a / (b * y), attrs.activation)
@@ -209,37 +210,34 @@ def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def _lower_division(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Divide integers; compilers turn a division by a known number into a product."""
     divisor = call.constant(1)
-    if divisor is None or call.input(1).elements != 1:
-        return a / b
-    number = int(divisor.array().reshape(-1)[0])
-    return a / number if number else a / b
+    if divisor is not None and call.input(1).elements == 1:
+        number = int(divisor.array().reshape(-1)[0])
+        if number not in (0, -1):
+            return a / number
+    return saturated_quotient_expr(a, b)
 
 
 # ---- integer operators ---------------------------------------------------------------
 
 
-def _divisor(b: ArithExpr) -> ArithExpr:
-    return select(b.equal(0), 1, b)
-
-
 def _lower_floor_div(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Round down by correcting C's quotient, which truncates toward zero."""
-    x = a.cast(INT32)
-    y = _divisor(b.cast(INT32))
-    return (x / y - _needs_decrement(x, y).cast(INT32)).cast(call.output.dtype)
+    x, y = a.cast(INT32), b.cast(INT32)
+    too_large = _has_opposite_remainder(x, y).cast(INT32)
+    return (quotient_expr(x, y) - too_large).cast(call.output.dtype)
 
 
 def _lower_floor_mod(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     kind = call.output.dtype
     wide = INT64 if kind == INT64 else INT32
-    x = a.cast(wide)
-    y = _divisor(b.cast(wide))
-    return (x % y + select(_needs_decrement(x, y), y, 0)).cast(kind)
+    x, y = a.cast(wide), b.cast(wide)
+    rest = remainder_expr(x, y)
+    return (rest + select(_has_opposite_remainder(x, y), y, 0)).cast(kind)
 
 
-def _needs_decrement(x: ArithExpr, y: ArithExpr) -> ArithExpr:
+def _has_opposite_remainder(x: ArithExpr, y: ArithExpr) -> ArithExpr:
     """Whether the truncated quotient is greater than the one rounded down."""
-    left = x % y
+    left = remainder_expr(x, y)
     opposite = binary_expr("ne", left < 0, y < 0)
     return logical_and(binary_expr("ne", left, 0), opposite)
 
@@ -348,7 +346,9 @@ OPDEFS: tuple[OpDef, ...] = (
             compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),
         ),
         int32=compute_elements(
-            _integer_quotient, _lower_division, _check_no_activation
+            lambda call, a, b: saturated_quotient(a, b),
+            _lower_division,
+            _check_no_activation,
         ),
         float32=_activated_float32(operator.truediv),
     ),

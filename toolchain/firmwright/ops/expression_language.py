@@ -3,9 +3,10 @@
 A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one
 value. Inputs are named a, b, c and so on. Both operands of an operator have the same
 element type; a literal takes that of the other operand. Integer division truncates
-toward zero, as in C. Functions: `where(condition, a, b)`, min, max, abs, pow, fmod, the
-short names of libm_intrinsics.py (`log1p`), element types as conversions (`int32(a)`),
-and the number with the same bits (`int32_of_bits(a)`). `inf` and `nan` are literals.
+toward zero and has a result for all operands (integer_division.py). Functions:
+`where(condition, a, b)`, min, max, abs, pow, fmod, the short names of
+libm_intrinsics.py (`log1p`), element types as conversions (`int32(a)`), and the number
+with the same bits (`int32_of_bits(a)`). `inf` and `nan` are literals.
 min and max are the last operand if one is NaN: `max(0.0, a)` keeps NaN, `max(a, 0.0)`
 makes it 0.
 """
@@ -41,6 +42,7 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.expr_evaluation import FLOAT_EXTREMES
+from firmwright.ops.integer_division import divide_expr, quotient, remainder
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.storage_types import convert, convert_expr
 
@@ -221,6 +223,8 @@ class TirAlgebra:
     def binary(
         self, op: tir.BinaryOp, a: ArithExpr | Number, b: ArithExpr | Number
     ) -> ArithExpr:
+        if op in ("div", "mod") and isinstance(b, ArithExpr) and b.expr.dtype.is_int:
+            return divide_expr(op, a, self._bind("divisor", b))
         return binary_expr(op, a, b)
 
     def logical_not(self, a: ArithExpr | Number) -> ArithExpr:
@@ -291,9 +295,9 @@ class NumpyAlgebra:
         kind = np.asarray(a).dtype.kind
         match op:
             case "div" if kind in "iu":
-                return _truncating_quotient(a, b)
+                return quotient(a, b)
             case "mod" if kind in "iu":
-                return np.asarray(a - _truncating_quotient(a, b) * b, a.dtype)
+                return remainder(a, b)
             case "and" | "or" | "xor" if kind == "b":
                 return _NUMPY[f"logical_{op}"](a, b)
             case "min" | "max" if kind == "f":
@@ -351,13 +355,6 @@ _NUMPY: Mapping[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,
 }
-
-
-def _truncating_quotient(a: Array, b: Array) -> Array:
-    quotient = a // b
-    is_inexact = quotient * b != a
-    is_rounded_down = is_inexact & ((a < 0) != (b < 0))
-    return np.asarray(np.where(is_rounded_down, quotient + 1, quotient), a.dtype)
 
 
 def _to_common_dtype(a: Array | Number, b: Array | Number) -> tuple[Array, Array]:

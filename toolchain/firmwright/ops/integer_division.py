@@ -1,0 +1,82 @@
+"""Division of integers with a result for all operands.
+
+Quotients truncate toward zero. A divisor of 0 counts as 1, and the quotient that does
+not fit, of the least integer and -1, wraps to the least integer with the remainder 0:
+C leaves both undefined, and x86 ends the program. ONNX Runtime and LiteRT's FLOOR_DIV
+wrap the same quotient, LiteRT's DIV saturates it; both refuse the divisor 0.
+"""
+
+import numpy as np
+
+from firmwright.base.dtypes import UINT32, UINT64, Array
+from firmwright.ir import tir
+from firmwright.ir.tir.builder import ArithExpr, ExprLike, as_expr, maximum, select
+
+_INT_BITS = 32
+"""Narrower types are computed as int, whose quotients fit."""
+
+
+def quotient(a: Array, b: Array) -> Array:
+    """Return the quotients of arrays of one integer type, with their broadcast."""
+    divisor = np.where(b == 0, b.dtype.type(1), b)
+    with np.errstate(over="ignore"):
+        lower = a // divisor
+        is_inexact = lower * divisor != a
+    is_rounded_down = is_inexact & ((a < 0) != (divisor < 0))
+    return np.asarray(np.where(is_rounded_down, lower + 1, lower), a.dtype)
+
+
+def remainder(a: Array, b: Array) -> Array:
+    divisor = np.where(b == 0, b.dtype.type(1), b)
+    with np.errstate(over="ignore"):
+        return np.asarray(a - quotient(a, divisor) * divisor, a.dtype)
+
+
+def saturated_quotient(a: Array, b: Array) -> Array:
+    """Return the quotients; the one that does not fit is the greatest integer."""
+    kind = np.iinfo(a.dtype)
+    is_least = (a == kind.min) & (b == -1)
+    return np.where(is_least, a.dtype.type(kind.max), quotient(a, b))
+
+
+def divide_expr(op: tir.BinaryOp, a: ExprLike, b: ArithExpr) -> ArithExpr:
+    """Return the quotient (`div`) or remainder; a literal `a` takes the type of `b`."""
+    if not isinstance(a, ArithExpr):
+        a = ArithExpr(as_expr(a, b.expr.dtype))
+    return quotient_expr(a, b) if op == "div" else remainder_expr(a, b)
+
+
+def quotient_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return the quotient of two values of one integer type; b occurs repeatedly."""
+    whole = a / _safe_divisor(b)
+    if not _may_overflow(b):
+        return whole
+    unsigned = UINT64 if b.expr.dtype.bits > _INT_BITS else UINT32
+    negated = (0 - a.cast(unsigned)).cast(b.expr.dtype)
+    return select(b.equal(-1), negated, whole)
+
+
+def saturated_quotient_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return the quotient of int32 or int64 as `saturated_quotient`."""
+    negated = 0 - maximum(a, -b.expr.dtype.max)
+    return select(b.equal(-1), negated, a / _safe_divisor(b))
+
+
+def remainder_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
+    """Return the remainder, which has the sign of `a`; b occurs repeatedly."""
+    return a % _safe_divisor(b)
+
+
+def _safe_divisor(b: ArithExpr) -> ArithExpr:
+    """Return b, or 1 in place of divisors for which C has no result.
+
+    The remainder of a division by 1 is that of one by -1.
+    """
+    if not _may_overflow(b):
+        return select(b.equal(0), 1, b)
+    unsigned = UINT64 if b.expr.dtype.bits > _INT_BITS else UINT32
+    return select(b.cast(unsigned) + 1 <= 1, 1, b)
+
+
+def _may_overflow(b: ArithExpr) -> bool:
+    return b.expr.dtype.signed and b.expr.dtype.bits >= _INT_BITS
