@@ -109,6 +109,31 @@ def test_the_results_of_a_branch_are_selected_at_run_time() -> None:
     )
 
 
+def net_with_a_length(*, inside: bool) -> bytes:
+    """Count positive elements beside a branch, or in it."""
+    net = Net()
+    x, level = net.input("x", SHAPE), net.input("level", ())
+    places = [helper.make_node("NonZero", ["x"], ["places"])]
+    then = graph("places", places, [], ["places"]) if inside else branch("Sin")
+    condition = net.node("Greater", level, net.scalar(0.5))
+    y = net.node("If", condition, then_branch=then, else_branch=branch("Abs"))
+    return net.model(y, net.node("NonZero", net.node("Relu", x)))
+
+
+def test_a_branch_may_be_beside_lengths_that_depend_on_the_data() -> None:
+    module = imported(net_with_a_length(inside=False))
+    sample = {"x": floats(1), "level": np.array(0.7, np.float32)}
+    y, places, count = results(module, sample).values()
+    np.testing.assert_allclose(y, np.sin(sample["x"]), rtol=1e-6)
+    wanted = np.array(np.nonzero(np.maximum(sample["x"], 0)))
+    np.testing.assert_array_equal(places[:, : int(count)], wanted)
+
+
+def test_a_result_of_a_branch_has_a_known_length() -> None:
+    with pytest.raises(UnsupportedError, match="results' length depends on the data"):
+        imported(net_with_a_length(inside=True))
+
+
 def test_branches_with_results_of_different_shapes_are_refused() -> None:
     with pytest.raises(
         UnsupportedError, match="shapes or types depend on a run-time condition"

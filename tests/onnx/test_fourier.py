@@ -103,6 +103,14 @@ def test_transforms_over_time_equal_onnx_runtime(
     _check(net, net.node("STFT", *inputs, onesided=onesided), shape)
 
 
+@pytest.mark.parametrize("length", [20, 70])
+def test_real_signals_may_have_no_axis_of_components(length: int) -> None:
+    net, shape = Net(opset=17), (2, length)
+    window = net.weight(np.hanning(16).astype(np.float32))
+    inputs = [net.input("x", shape), _number(net, 5), window]
+    _check(net, net.node("STFT", *inputs), shape)
+
+
 def test_the_window_scales_the_filters() -> None:
     net = Net(opset=17)
     window = net.weight(np.zeros(4, np.float32))

@@ -7,6 +7,7 @@ arithmetic. Semantics: TFLite's hybrid fully connected kernel; ONNX's
 DynamicQuantizeLinear and MatMulInteger.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -94,7 +95,11 @@ def quantized_rows(
             row = FloatRow(b.input(0), 0, elements)
             whole = dynamic_range.quantize_row_onnx(b, row, quantized)
             n = enter(b.for_("n", elements // inputs))
-            yield n, b.view("row", quantized, n * inputs, (inputs,), alignment=4), whole
+            # Of words, if all rows consist of them.
+            alignment = math.gcd(inputs, 4)
+            start = n * inputs
+            view = b.view("row", quantized, start, (inputs,), alignment=alignment)
+            yield n, view, whole
             return
         n = enter(b.for_("n", elements // inputs))
         quantized = b.allocate("quantized", INT8, (inputs + padding,))

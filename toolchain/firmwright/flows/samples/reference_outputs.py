@@ -162,7 +162,7 @@ def run_oracle_reference(
                 named[ours.get(name, name)] = _as_stored(values[index], runtime)
         layers_of_samples.append(named)
     module = compiled.module
-    outputs = [_with_module_names(values, module) for values in result.outputs]
+    outputs = [with_module_names(values, module) for values in result.outputs]
     return ReferenceOutputs(
         name=f"{result.name} {result.version}",
         outputs=tuple(outputs),
@@ -204,7 +204,7 @@ def _as_stored(values: Array, runtime: RuntimeName) -> Array:
     return np.asarray(values ^ np.uint8(128)).view(np.int8)
 
 
-def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
+def with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
     """Replace the output names of the model file by the module's, in order.
 
     The file has no outputs for the numbers of elements in use, the module none without

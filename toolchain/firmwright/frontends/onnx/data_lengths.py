@@ -83,13 +83,6 @@ def _elementwise(c: NodeContext, axes: Mapping[int, int]) -> int:
     return place
 
 
-def _division(c: NodeContext, axes: Mapping[int, int]) -> int:
-    """Refuse integer divisors, because those that are not in use may be 0."""
-    if 1 in axes and c.dtype(1).is_int:
-        raise _refuse("as the divisor of integers")
-    return _elementwise(c, axes)
-
-
 def _gather(c: NodeContext, axes: Mapping[int, int]) -> int:
     axis = c.axis(0)
     if len(axes) != 1 or axes.get(0) == axis:
@@ -164,14 +157,13 @@ def _reshape(c: NodeContext, axes: Mapping[int, int]) -> int:
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(
         (
-            *("Abs", "Add", "And", "Cast", "Ceil", "Clip", "Equal", "Exp", "Floor"),
-            *("Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual"),
-            *("Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Relu"),
+            *("Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Exp"),
+            *("Floor", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual"),
+            *("Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Relu"),
             *("Round", "Sigmoid", "Sqrt", "Sub", "Tanh", "Where"),
         ),
         _elementwise,
     ),
-    **dict.fromkeys(("Div", "Mod"), _division),
     "Concat": _concat,
     "Gather": _gather,
     "GatherND": _gather_slices,

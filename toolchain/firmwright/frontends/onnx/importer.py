@@ -442,6 +442,7 @@ class _OnnxImporter:
             values.tensors, values.readers, values.fused_outputs, values.outputs = outer
         if any(result is None for result in results):
             raise NotSupportedError("its body is not supported")
-        if self.emitter.lengths:
-            raise NotSupportedError("a body beside lengths that depend on the data")
-        return [values.materialize(item) for item in results if item is not None]
+        found = [values.materialize(item) for item in results if item is not None]
+        if any(data_lengths.length_of(self.emitter, item) for item in found):
+            raise NotSupportedError("a body whose results' length depends on the data")
+        return found

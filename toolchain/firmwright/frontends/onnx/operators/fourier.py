@@ -83,9 +83,12 @@ def _check_size(numbers: int, components: int) -> None:
 
 def _stft(c: NodeContext) -> OnnxValue:
     require_float32(c)
-    if c.rank != 3:
+    if c.rank not in (2, 3):
         raise NotSupportedError(f"signals {list(c.shape(0))}")
-    (samples, length, components), step = c.shape(0), int(c.scalar(1, "steps"))
+    # Real signals may have no axis of components.
+    samples, length, components = (*c.shape(0), 1)[:3]
+    signals = c.emit.reshape(c.input(0), (samples, length, components))
+    step = int(c.scalar(1, "steps"))
     window = c.array(2, "windows").reshape(-1) if c.has(2) else None
     size = length if window is None else len(window)
     if c.has(3):
@@ -101,7 +104,7 @@ def _stft(c: NodeContext) -> OnnxValue:
     count = (length - size) // step + 1
     block = size if count == 1 else math.gcd(size, step)
     if transform.operator and size // block <= _SLICES_MAX:
-        frames = _emit_frames(c, (count, size, step), block)
+        frames = _emit_frames(c, signals, (count, size, step), block)
         if window is not None:
             weights = c.emit.const(window.astype(np.float32), "window")
             frames = c.emit.expression("a * b", frames, weights)
@@ -112,20 +115,21 @@ def _stft(c: NodeContext) -> OnnxValue:
     if window is not None:
         filters = filters * window.astype(np.float32)[:, None]
     attrs = ImageWindow((1, step), (1, 1), (0, 0, 0, 0)).conv2d_attrs("none")
-    line = c.emit.reshape(c.input(0), (samples, 1, length, components))
+    line = c.emit.reshape(signals, (samples, 1, length, components))
     constant = c.emit.const(np.ascontiguousarray(filters), "rows")
     spectra = c.emit.call("conv2d", line, constant, attrs=attrs)
     return c.emit.reshape(spectra, (samples, spectra.shape[2], len(rows) // 2, 2))
 
 
-def _emit_frames(c: NodeContext, frames: tuple[int, int, int], block: int) -> OnnxValue:
+def _emit_frames(
+    c: NodeContext, x: OnnxValue, frames: tuple[int, int, int], block: int
+) -> OnnxValue:
     """Emit the frames [signals, count, size] of real signals [signals, numbers, 1].
 
     `frames` are count, size and step. The numbers are blocks whose length `block`
     divides size and step, and each block of a frame is a slice with the step.
     """
     count, size, step = frames
-    x = c.input(0)
     signals, used = x.shape[0], (count - 1) * step + size
     numbers = c.emit.slice(x, (0, 0, 0), (signals, used, 1))
     blocks = c.emit.reshape(numbers, (signals, used // block, block))
