@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from firmwright.base.dtypes import Array
+from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import UnsupportedError
+from firmwright.flows.samples.reference_outputs import with_module_names
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import NumericsProfile
-from firmwright.oracle.compare import compare_outputs
+from firmwright.oracle.compare import WHOLE_MODEL, compare_outputs
 from firmwright.oracle.reference_worker import open_runtime
 from firmwright.pipeline import load_module_bytes
 from tests.onnx.backend import run_merged
@@ -38,9 +39,14 @@ class RandomModel:
 
     @property
     def calls(self) -> int:
-        entry = self.module.entry
-        assert isinstance(entry, Function)
-        return len(entry.body)
+        """The calls of the model and of its branches and loops."""
+        functions = self.module.functions.values()
+        return sum(len(f.body) for f in functions if isinstance(f, Function))
+
+    @property
+    def output_names(self) -> list[str]:
+        """The outputs of the firmware, among them counts of elements in use."""
+        return [value.name for value in self.module.entry_graph.results]
 
 
 @dataclass
@@ -54,6 +60,8 @@ class Sweep:
     refused: Counter[str] = field(default_factory=Counter)
     refused_models: int = 0
     differing: list[str] = field(default_factory=list)
+    not_computed: list[str] = field(default_factory=list)
+    """Models that the runtime refuses, with its messages."""
 
     def run(self, seeds: Iterable[int]) -> Sweep:
         """Compare the models of these seeds, as many in an image as fit."""
@@ -74,7 +82,8 @@ class Sweep:
         data = self.make(seed)
         try:
             runtime = open_runtime(self.runtime, data, layers=False)
-        except (RuntimeError, ValueError, NotImplementedError):
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            self.not_computed.append(f"seed {seed}: {error}")
             return None
         suffix = "onnx" if self.runtime == "onnxruntime" else "tflite"
         try:
@@ -94,8 +103,9 @@ class Sweep:
             }
             outputs = runtime.run([sample[name] for name in runtime.input_names])
             copies = [np.array(output) for output in outputs]
+            named = dict(zip(runtime.output_names, copies, strict=True))
             samples.append(sample)
-            expected.append(dict(zip(runtime.output_names, copies, strict=True)))
+            expected.append(with_module_names(named, module))
         return RandomModel(seed, module, samples, expected)
 
     def _compare(self, group: Sequence[RandomModel]) -> None:
@@ -106,11 +116,18 @@ class Sweep:
         got = run_merged(modules, batch, self.board, numerics)
         for number, item in enumerate(group):
             own = [
-                {name: values[f"{number}.{name}"] for name in item.expected[0]}
+                {name: values[f"{number}.{name}"] for name in item.output_names}
                 for values in got
             ]
             self.compared += 1
-            found = compare_outputs(item.expected, own)
+            narrow = [
+                dtype
+                for array in item.expected[0].values()
+                if (dtype := find_dtype(array.dtype.name)) is not None
+                if dtype.has_fractions and dtype.size_bytes < 4
+            ]
+            tolerance = WHOLE_MODEL.with_rounding_to(narrow)
+            found = compare_outputs(item.expected, own, tolerance)
             if found.mismatches:
                 self.differing.append(f"seed {item.seed}: {found.first}")
 

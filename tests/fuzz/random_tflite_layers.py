@@ -357,7 +357,24 @@ class LayerGraph(OperatorGraph):
             sizes = [*x.shape[:axis], 1, *x.shape[axis:]]
             self.apply(name, "EXPAND_DIMS", [x, self.ints(name, axis)], sizes)
             return
+        if self.rng.random() < 0.5:
+            self._regroup(name, x)
+            return
         self.apply(name, "BROADCAST_TO", [x, self.ints(name, shape)], shape)
+
+    def _regroup(self, name: str, x: Made) -> None:
+        """Remove axes of one element, or join neighboring axes."""
+        ones = [axis for axis, n in enumerate(x.shape) if n == 1]
+        if ones and len(x.shape) > 1 and self.rng.random() < 0.5:
+            axis = self.rng.choice(ones)
+            shape = [*x.shape[:axis], *x.shape[axis + 1 :]]
+            self.apply(name, "SQUEEZE", [x], shape, squeezeDims=[axis])
+            return
+        axis = self.rng.randint(0, len(x.shape) - 1)
+        rest = int(np.prod(x.shape[axis:]))
+        shape = [*x.shape[:axis], rest]
+        asked = [*x.shape[:axis], self.rng.choice([-1, rest])]
+        self.apply(name, "RESHAPE", [x, self.ints(name, asked)], shape)
 
     def parts(self, name: str) -> None:
         """Add an operator of several results, or of several operands."""

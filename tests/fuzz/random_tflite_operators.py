@@ -311,7 +311,10 @@ class OperatorGraph(RandomGraph):
         a = self.rng.choice([m for m in alike if m.dtype in NUMBERS] or [None])
         if a is not None and condition is not None:
             b = self.operand(name, a, same=True)
-            self.apply(name, "SELECT_V2", [condition, a, b], a.shape, **_like(a))
+            op = "SELECT_V2"
+            if b.shape == a.shape and self.rng.random() < 0.5:
+                op = "SELECT"
+            self.apply(name, op, [condition, a, b], a.shape, **_like(a))
 
     def reduction(self, name: str) -> None:
         op = self.rng.choice(list(REDUCTIONS))

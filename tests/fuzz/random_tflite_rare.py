@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tests.fuzz.random_tflite import KINDS, Made
@@ -27,6 +29,7 @@ class RareGraph(LayerGraph):
         *("positive", "quotient", "sum_of_many", "gather_points", "scatter_points"),
         *("reversed_sequences", "row_lookup", "rows", "rows", "window_norm", "bits"),
         *("batches_to_space", "slices", "power", "embedding", "fills", "fills"),
+        *("angle", "known", "known", "volume", "stored_half", "detections"),
     )
 
     def positive(self, name: str) -> None:
@@ -212,3 +215,138 @@ class RareGraph(LayerGraph):
             options = {"outType": 2}
             shape = (len(x.shape),)
             self.apply(name, "SHAPE", [x], shape, dtype="int32", **options)
+            return
+        value = self.same_scale_constant(name, x, ())
+        operands = [self.ints(f"{name}/s", x.shape), value]
+        self.apply(name, "FILL", operands, x.shape)
+
+    def angle(self, name: str) -> None:
+        y = self.any_of(("float32",), exact=True)
+        if y is not None:
+            x = self.constant(name, y, y.shape)
+            self.apply(name, "ATAN2", [y, x], y.shape, is_exact=False)
+
+    def known(self, name: str) -> None:
+        """Add a result that depends on shapes and constants alone."""
+        values: tuple[object, ...]
+        match self.rng.choice(["RANGE", "RANK", "BROADCAST_ARGS", "WHERE", "dense"]):
+            case "RANGE":
+                start, step = self.rng.randint(-5, 5), self.rng.choice([-2, 1, 3])
+                count = self.rng.randint(1, 6)
+                values = start, start + count * step, step
+                self.folded(name, "RANGE", values, (count,), "int32")
+            case "RANK":
+                x = self.any_of(NUMBERS)
+                if x is not None:
+                    self.apply(name, "RANK", [x], (), dtype="int32")
+            case "BROADCAST_ARGS":
+                values = [2, 1, 3], [4, 1]
+                self.folded(name, "BROADCAST_ARGS", values, (3,), "int32")
+            case "WHERE":
+                mask = self.values.random((3, 4)) < 0.5
+                mask[0, 0] = True
+                shape = (int(mask.sum()), 2)
+                self.folded(name, "WHERE", (mask,), shape, "int64")
+            case _:
+                places = self.rng.sample(range(6), 2)
+                values = np.sort(places)[:, None], [6], self.ends(), -1
+                self.folded(name, "SPARSE_TO_DENSE", values, (6,), "int32")
+
+    def ends(self) -> list[int]:
+        return [self.rng.randint(-9, 9) for _ in "ab"]
+
+    def folded(
+        self,
+        name: str,
+        op: str,
+        values: Sequence[object],
+        shape: Sequence[int],
+        dtype: str,
+    ) -> None:
+        """Add an operator of constants."""
+        operands = []
+        for k, value in enumerate(values):
+            array = np.asarray(value)
+            kind = np.int32 if array.dtype.kind == "i" else array.dtype
+            operands.append(self.graph.constant(f"{name}/{k}", array.astype(kind)))
+        result = self.typed(name, dtype, shape, (0.0, 0))
+        options = {"validateIndices": True} if op == "SPARSE_TO_DENSE" else {}
+        table = {"RANGE": "RangeOptions", "WHERE": "WhereOptions"}.get(op, "")
+        if options:
+            table = "SparseToDenseOptions"
+        self.connect(op, operands, [result], table, **options)
+
+    def stored_half(self, name: str) -> None:
+        """Add values that the file stores as float16."""
+        x = self.any_of(("float32",))
+        if x is None:
+            return
+        values = self.values.normal(size=self.part_of(x.shape)).astype(np.float16)
+        stored = self.graph.constant(f"{name}/half", values)
+        whole = self.typed(f"{name}/whole", "float32", values.shape, (0.0, 0))
+        self.connect("DEQUANTIZE", [stored], [whole], "DequantizeOptions")
+        options = {"fusedActivationFunction": 0, "potScaleInt16": False}
+        self.apply(name, "ADD", [x, whole], x.shape, is_exact=False, **options)
+
+    def volume(self, name: str) -> None:
+        """Add a convolution of volumes, with one channel before or after it."""
+        x = self.any_of(("float32",), rank=4)
+        if x is None:
+            return
+        y = self.typed(f"{name}/x", "float32", (*x.shape, 1), (0.0, 0))
+        self.connect("RESHAPE", [x, self.ints(f"{name}/s", y.shape)], [y])
+        kernel = [self.rng.randint(1, min(2, n)) for n in x.shape[1:]]
+        options: dict[str, object] = dict.fromkeys(
+            (f"dilation{axis}Factor" for axis in "DHW"), 1
+        )
+        options |= dict.fromkeys((f"stride{axis}" for axis in "DHW"), 1)
+        options |= {"padding": 1, "fusedActivationFunction": self.rng.choice([0, 1])}
+        if self.rng.random() < 0.5:
+            w = self.values.normal(size=(*kernel, 1, 2)).astype(np.float32)
+            extents = [n - k + 1 for n, k in zip(x.shape[1:], kernel, strict=True)]
+            operands = [y, self.graph.constant(f"{name}/w", w)]
+            shape = (x.shape[0], *extents, 2)
+            self.apply(name, "CONV_3D", operands, shape, is_exact=False, **options)
+            return
+        w = self.values.normal(size=(*kernel, 2, 1)).astype(np.float32)
+        extents = [n + k - 1 for n, k in zip(x.shape[1:], kernel, strict=True)]
+        shape = (x.shape[0], *extents, 2)
+        options["fusedActivationFunction"] = 0
+        operands = [self.ints(name, shape), self.graph.constant(f"{name}/w", w), y]
+        op = "CONV_3D_TRANSPOSE"
+        self.apply(name, op, operands, shape, is_exact=False, **options)
+
+    def detections(self, name: str) -> None:
+        """Add a selection of boxes, which are inputs of the model.
+
+        The reference zeros only results of the model that are not in use, so that no
+        layer reads them.
+        """
+        if self.graph.table is not self.file.model.subgraphs[0]:
+            return
+        count, classes = self.rng.randint(2, 8), self.rng.randint(1, 3)
+        most = self.rng.randint(1, count)
+        self.add_input(f"{name}/boxes", "float32", (1, count, 4))
+        self.add_input(f"{name}/scores", "float32", (1, count, classes + 1))
+        inputs = [made.index for made in self.made[-2:]]
+        self.used.update(inputs)
+        corners = self.values.random((count, 4)).astype(np.float32)
+        anchors = self.graph.constant(f"{name}/anchors", corners)
+        results = [
+            self.graph.tensor(f"{name}/{k}", "float32", shape)
+            for k, shape in enumerate([(1, most, 4), (1, most), (1, most), (1,)])
+        ]
+        options = {
+            "max_detections": most,
+            "max_classes_per_detection": 1,
+            "detections_per_class": 100,
+            "use_regular_nms": False,
+            "nms_score_threshold": self.rng.choice([-100.0, 0.25]),
+            "nms_iou_threshold": self.rng.choice([0.3, 0.5]),
+            "num_classes": classes,
+        }
+        options |= {f"{axis}_scale": 10.0 for axis in "yx"}
+        options |= {f"{axis}_scale": 5.0 for axis in "hw"}
+        op = "custom:TFLite_Detection_PostProcess"
+        self.graph.op(op, [*inputs, anchors], results, **options)
+        self.graph.outputs(*results)

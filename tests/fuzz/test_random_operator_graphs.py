@@ -9,13 +9,16 @@ import pytest
 from tests.fuzz.merged_graphs import Sweep
 from tests.fuzz.random_tflite_layers import random_operator_graph
 from tests.fuzz.random_tflite_rare import random_rare_graph
+from tests.fuzz.random_tflite_states import random_stateful_graph
 from tests.onnx.random_classical_models import random_classical_model
+from tests.onnx.random_flow_graphs import random_flow_model
+from tests.onnx.random_further_graphs import random_further_model
 from tests.onnx.random_layer_graphs import random_float_model
 from tests.onnx.random_qdq_graphs import random_qdq_model
 from tests.onnx.random_qoperator_graphs import random_qoperator_model
 from tests.onnx.random_rare_graphs import random_rare_model
 
-GRAPHS, BLOCK = 12, 100
+GRAPHS, BLOCK = 8, 100
 FIRST_ONNX = 3000
 """Seeds of quantized networks that other tests do not use."""
 COMPARED_SHARE = 0.99
@@ -52,6 +55,29 @@ def test_random_tflite_graphs_of_rare_operators_equal_litert(
     first: int, deep: bool
 ) -> None:
     check("litert", random_rare_graph, first, deep=deep)
+
+
+@pytest.mark.host_c
+@blocks(1000)
+def test_random_tflite_graphs_with_state_equal_litert(first: int, deep: bool) -> None:
+    check("litert", random_stateful_graph, first, deep=deep)
+
+
+@pytest.mark.host_c
+@blocks(1000)
+def test_random_onnx_graphs_with_bodies_equal_onnx_runtime(
+    first: int, deep: bool
+) -> None:
+    check("onnxruntime", random_flow_model, first, deep=deep)
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.parametrize("first", range(0, 1000, BLOCK))
+def test_random_onnx_graphs_of_further_operators_equal_onnx_runtime(
+    first: int, deep: bool
+) -> None:
+    check("onnxruntime", random_further_model, first, deep=deep)
 
 
 @pytest.mark.host_c

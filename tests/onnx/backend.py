@@ -35,8 +35,10 @@ from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
 from firmwright.frontends.onnx.operators.registry import onnx_importers
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.evaluate import evaluate_graph
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
@@ -270,30 +272,63 @@ def merge_modules(
     modules: Sequence[IRModule], numerics: NumericsProfile = "onnx"
 ) -> IRModule:
     """Return one module with all graphs; names get a number as prefix."""
-    constants, params, body, results = {}, [], [], []
+    constants: dict[str, Constant] = {}
+    functions: dict[str, Function] = {}
+    parts: list[Function] = []
     for number, module in enumerate(modules):
         entry = module.entry
         assert isinstance(entry, Function)
-
-        def moved(value: Value, number: int = number) -> Value:
-            constant = None if value.constant is None else f"{number}.{value.constant}"
-            return replace(value, name=f"{number}.{value.name}", constant=constant)
-
-        def moved_call(call: Call, number: int = number) -> Call:
-            inputs = tuple(None if v is None else moved(v, number) for v in call.inputs)
-            outputs = tuple(moved(v, number) for v in call.outputs)
-            return replace(call, inputs=inputs, outputs=outputs)
-
-        params += map(moved, entry.params)
-        body += map(moved_call, entry.body)
-        results += map(moved, entry.results)
+        parts.append(_with_prefix(entry, number))
+        for name, function in module.functions.items():
+            if function is not entry:
+                assert isinstance(function, Function)
+                functions[f"{number}.{name}"] = _with_prefix(function, number)
         constants |= {
             f"{number}.{name}": replace(constant, name=f"{number}.{name}")
             for name, constant in module.constants.items()
         }
-    main = Function("main", tuple(params), tuple(body), tuple(results))
-    module = IRModule("cases", {"main": main}, constants, entry_name="main")
+    main = Function(
+        "main",
+        tuple(value for part in parts for value in part.params),
+        tuple(call for part in parts for call in part.body),
+        tuple(value for part in parts for value in part.results),
+        state=tuple(state for part in parts for state in part.state),
+    )
+    functions["main"] = main
+    module = IRModule("cases", functions, constants, entry_name="main")
     return module.with_numerics(numerics)
+
+
+def _with_prefix(function: Function, number: int) -> Function:
+    """Return the function with the number before all names in it."""
+
+    def moved(value: Value) -> Value:
+        constant = None if value.constant is None else f"{number}.{value.constant}"
+        return replace(value, name=f"{number}.{value.name}", constant=constant)
+
+    def moved_call(call: Call) -> Call:
+        inputs = tuple(None if v is None else moved(v) for v in call.inputs)
+        attrs = call.attrs
+        match attrs:
+            case IfAttrs(then=then, else_=other):
+                attrs = IfAttrs(then=f"{number}.{then}", else_=f"{number}.{other}")
+            case WhileAttrs(cond=cond, body=body):
+                attrs = WhileAttrs(cond=f"{number}.{cond}", body=f"{number}.{body}")
+        outputs = tuple(map(moved, call.outputs))
+        return replace(call, inputs=inputs, outputs=outputs, attrs=attrs)
+
+    def moved_state(state: State) -> State:
+        initial = f"{number}.{state.initial}"
+        return State(moved(state.value), moved(state.next), initial)
+
+    return replace(
+        function,
+        name=f"{number}.{function.name}",
+        params=tuple(map(moved, function.params)),
+        body=tuple(map(moved_call, function.body)),
+        results=tuple(map(moved, function.results)),
+        state=tuple(map(moved_state, function.state)),
+    )
 
 
 def run_merged(

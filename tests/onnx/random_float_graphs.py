@@ -107,6 +107,8 @@ class TypedGraph:
     seed: int
     items: list[Item] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    finals: list[str] = field(default_factory=list)
+    """Results of the model that no node reads."""
 
     LAYERS = (
         *("smooth", "smooth", "exact", "steep", "arithmetic", "arithmetic"),
@@ -134,7 +136,7 @@ class TypedGraph:
         inputs = {item.name for item in self.net.inputs}
         results = [i.name for i in self.items if i.name not in self.used | inputs]
         self.net.inputs = [item for item in self.net.inputs if item.name in self.used]
-        return self.net.model(*results)
+        return self.net.model(*results, *self.finals)
 
     # ---- choices ---------------------------------------------------------------------
 
