@@ -42,8 +42,8 @@ class SensorStep(Protocol):
 class Emission:
     """A graph under construction, and the place of the next step in it.
 
-    `is_stream` says whether the samples continue those of the run before, so that
-    filters keep state; `rate` is the number of samples per second.
+    With `is_stream`, the samples continue those of the run before, so that filters
+    keep state; `rate` is the number of samples per second.
     """
 
     g: GraphBuilder

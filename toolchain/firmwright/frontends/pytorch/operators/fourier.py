@@ -115,7 +115,7 @@ def _of_one_axis(is_inverse: bool, is_one_sided: bool, t: NodeTranslation) -> st
 def _basic(t: NodeTranslation, *, last_is_half: bool, is_inverse: bool) -> str:
     """Translate an operator of run_decompositions.
 
-    `last_is_half` tells that the last of its axes is one-sided.
+    With `last_is_half`, the last of its axes is one-sided.
     """
     shape = t.shape("self")
     axes = [axis % len(shape) for axis in t.ints("dim")]
