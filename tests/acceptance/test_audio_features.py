@@ -25,7 +25,7 @@ from tests.recordings import Samples, recorded_sound
 SOURCE = Path(__file__).with_name("features_main.c")
 SECONDS = 1_000
 PART = 700 * Features().hop  # samples of recordings that a program has
-TIMEOUT_S = 400.0
+TIMEOUT_S = 900.0
 BOARDS = [
     pytest.param("mps2-an386", marks=pytest.mark.qemu("arm")),
     pytest.param("mps3-an547", marks=pytest.mark.qemu("arm")),

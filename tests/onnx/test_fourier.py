@@ -74,18 +74,17 @@ def test_fast_inverse_transforms_equal_onnx_runtime(axis: int) -> None:
 
 @pytest.mark.parametrize("has_window", [True, False])
 @pytest.mark.parametrize(
-    ("length", "step", "is_fast"),
-    [(70, 10, True), (64, 64, True), (200, 24, True), (256, 64, True), (300, 1, False)],
+    ("length", "step"), [(70, 10), (64, 64), (200, 24), (256, 64), (300, 1), (64, 1)]
 )
 def test_fast_transforms_over_time_equal_onnx_runtime(
-    length: int, step: int, is_fast: bool, has_window: bool
+    length: int, step: int, has_window: bool
 ) -> None:
     net, shape = Net(opset=17), (2, length, 1)
     window = net.weight(np.hanning(64).astype(np.float32)) if has_window else ""
     inputs = [net.input("x", shape), _number(net, step), window, _number(net, 64)]
     y = net.node("STFT", *inputs)
     called = {call.op for call in imported(net.model(y)).entry_graph.body}
-    assert ("rfft" in called) == is_fast
+    assert "stft" in called
     _check(net, y, shape)
 
 

@@ -71,6 +71,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
     if call.op in (
         "rfft",
         "irfft",
+        "stft",
     ):  # as many roundings as steps, of sums of all samples
         return 8 * EPSILON * np.full(expected.shape, np.abs(arrays[0]).sum())
     if call.op not in terms:

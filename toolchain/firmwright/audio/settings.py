@@ -7,7 +7,7 @@ from firmwright.base.errors import UsageError
 
 
 def require(is_valid: bool, what: str, hint: str) -> None:
-    """Raise UsageError unless a setting is valid; the hint says what is possible."""
+    """Raise UsageError unless a setting is valid; the hint gives what is possible."""
     if not is_valid:
         raise UsageError(f"{what} is not possible.", hint=hint)
 

@@ -81,7 +81,7 @@ class OpDef:
     take sound instead of features, and `calls_float_functions` operators of extensions
     whose loops call exp, floor and the like, which schedules of FPUs compute in line.
     `is_precompiled` marks parts of a model that another compiler has translated, so
-    that the file differs from the source of the model. `litert_gap` says why LiteRT's
+    that the file differs from the source of the model. `litert_gap` gives why LiteRT's
     reference kernel does not define the result of a call that TFLM does; "" if it does.
     """
 

@@ -8,12 +8,13 @@ _SCHEDULE_MODULES = (
     *("normalized_schedules", "root_schedules", "scale_schedules"),
     "window_schedules",
 )
-_OPERATOR_MODULES = ("fft", "filter_bank", "framing", "spectrum")
+_OPERATOR_MODULES = ("fft", "filter_bank", "framing", "spectrum", "stft")
 
 EXTENSION = Extension(
     name="tflm-signal",
     attributes={
         f"{_ATTRIBUTES}.FftAttrs": "irfft rfft",
+        f"{_ATTRIBUTES}.StftAttrs": "stft",
         f"{_ATTRIBUTES}.WindowFunctionAttrs": "window",
         f"{_ATTRIBUTES}.SpectrumEnergyAttrs": "spectrum_energy",
         f"{_ATTRIBUTES}.FilterBankAttrs": "filter_bank",

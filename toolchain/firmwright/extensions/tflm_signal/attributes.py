@@ -13,6 +13,14 @@ class FftAttrs(OpAttrs):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StftAttrs(OpAttrs):
+    length: int
+    """Samples of a frame and of its transform, a power of two."""
+    step: int
+    """Samples from one frame to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFunctionAttrs(OpAttrs):
     shift: int
     """Bits that the products lose."""

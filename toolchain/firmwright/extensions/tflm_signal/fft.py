@@ -33,25 +33,27 @@ from firmwright.ops.opdef import OpDef
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 
 
-def _check_length(call: OpCall) -> int:
-    x, y, length = call.input(0), call.output, call.attributes(FftAttrs).length
+def check_length(call: OpCall, length: int) -> None:
+    """Raise NotSupportedError for types and lengths that have no transform."""
+    x, y = call.input(0), call.output
     if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"a transform of {x.dtype.name} to {y.dtype.name}")
     if length not in _LENGTHS:
         allowed = "a power of two from 8 to 16384"
         raise NotSupportedError(f"a transform length of {length}, not {allowed}")
-    return length
 
 
 def _rfft_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, length = call.input(0), _check_length(call)
+    x, length = call.input(0), call.attributes(FftAttrs).length
+    check_length(call, length)
     if not x.shape or x.shape[-1] > length:
         raise NotSupportedError(f"a transform of length {length} over {list(x.shape)}")
     return (TensorType((*x.shape[:-1], length + 2), x.dtype),)
 
 
 def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, length = call.input(0), _check_length(call)
+    x, length = call.input(0), call.attributes(FftAttrs).length
+    check_length(call, length)
     if not x.shape or x.shape[-1] != length + 2:
         spectrum = f"a spectrum of shape {list(x.shape)}"
         raise NotSupportedError(f"{length} samples from {spectrum}")

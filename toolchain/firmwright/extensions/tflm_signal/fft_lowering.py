@@ -115,14 +115,23 @@ class FftBuilder:
     # ---- parts -----------------------------------------------------------------------
 
     def load_samples(
-        self, samples: tir.Buffer, frame: ArithExpr, numbers: tir.Buffer
+        self,
+        samples: tir.Buffer,
+        frame: ExprLike,
+        numbers: tir.Buffer,
+        window: tir.Buffer | None = None,
     ) -> None:
-        """Copy the zero-padded sample pairs to `numbers` in digit-reversed order."""
+        """Copy the zero-padded sample pairs to `numbers` in digit-reversed order.
+
+        Each is multiplied by its weight in the window.
+        """
         have = samples.shape[1]
         with self._digit_reversed() as (position, source):
             for part in (0, 1):
                 index = source * 2 + part
                 value = self.b.load(samples, [frame, minimum(index, have - 1)])
+                if window is not None:
+                    value = value * self.b.load(window, [index])
                 if have < 2 * self.count:
                     value = select(index < have, value, 0)
                 self.b.store(numbers, [position, part], value)

@@ -1,15 +1,14 @@
 """DFT and STFT: the operators rfft and irfft, or products with the transform's matrix.
 
 The matrix has a row for each real and imaginary part of a result. A transform over time
-is a convolution, whose filters are these rows, times the window. With rfft, its frames
-are slices of the signal, times the window.
+is a convolution, whose filters are these rows, times the window, or the operator stft.
 """
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.fourier_transform import (
@@ -22,9 +21,7 @@ from firmwright.frontends.onnx.operators.elementwise import require_float32
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected
 from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import make_attrs
-
-_SLICES_MAX = 32
-"""The most slices that make up the frames of a transform over time."""
+from firmwright.ops.registry import op_table
 
 
 def _dft(c: NodeContext) -> OnnxValue:
@@ -101,14 +98,9 @@ def _stft(c: NodeContext) -> OnnxValue:
         raise NotSupportedError(f"frames of {size} of {length} numbers by {step}")
     if window is not None and len(window) != size:
         raise NotSupportedError(f"a window of {len(window)} for frames of {size}")
-    count = (length - size) // step + 1
-    block = size if count == 1 else math.gcd(size, step)
-    if transform.operator and size // block <= _SLICES_MAX:
-        frames = _emit_frames(c, signals, (count, size, step), block)
-        if window is not None:
-            weights = c.emit.const(window.astype(np.float32), "window")
-            frames = c.emit.expression("a * b", frames, weights)
-        return _emit_transform(c, frames, transform)
+    if transform.operator and "stft" in op_table():
+        signal = c.emit.reshape(signals, (samples, length))
+        return _emit_spectra(c, signal, (size, step), window)
     _check_size(size, components)
     rows = transform.rows()
     filters = rows.reshape(len(rows), 1, size, components)
@@ -121,23 +113,21 @@ def _stft(c: NodeContext) -> OnnxValue:
     return c.emit.reshape(spectra, (samples, spectra.shape[2], len(rows) // 2, 2))
 
 
-def _emit_frames(
-    c: NodeContext, x: OnnxValue, frames: tuple[int, int, int], block: int
+def _emit_spectra(
+    c: NodeContext, x: OnnxValue, frames: tuple[int, int], window: Array | None
 ) -> OnnxValue:
-    """Emit the frames [signals, count, size] of real signals [signals, numbers, 1].
+    """Emit the spectra [signals, frames, bins, 2] of real signals [signals, numbers].
 
-    `frames` are count, size and step. The numbers are blocks whose length `block`
-    divides size and step, and each block of a frame is a slice with the step.
+    `frames` are the size and the step.
     """
-    count, size, step = frames
-    signals, used = x.shape[0], (count - 1) * step + size
-    numbers = c.emit.slice(x, (0, 0, 0), (signals, used, 1))
-    blocks = c.emit.reshape(numbers, (signals, used // block, block))
-    counts, steps = (signals, count, block), (1, max(step // block, 1), 1)
-    parts: list[OnnxValue] = []
-    for first in range(size // block):
-        parts.append(c.emit.slice(blocks, (0, first, 0), counts, steps))
-    return c.emit.concat(parts, 2)
+    size, step = frames
+    inputs = [x]
+    if window is not None:
+        inputs.append(c.emit.const(window.astype(np.float32), "window"))
+    settings = {"length": size, "step": step}
+    attrs = make_attrs("stft", attributes_class("stft"), settings)
+    spectra = c.emit.call("stft", *inputs, attrs=attrs)
+    return c.emit.reshape(spectra, (*spectra.shape[:-1], size // 2 + 1, 2))
 
 
 def _mel_weights(c: NodeContext) -> OnnxValue:
