@@ -243,6 +243,8 @@ def identify_recording_runtime(
 
 
 _CAST = re.compile(r"int\d+\(a\)")
+_WITH_NUMBER = re.compile(r"a (?P<sign>[*+-]) u?int\d+\((?P<number>\d+)\)")
+"""An operation with a number; a difference keeps the limit, as it may be negative."""
 _CHECKING_RUNTIMES = ("onnxruntime", "pytorch")
 _INDEXING = ("dynamic_gather", "dynamic_scatter")
 _MOVING = (
@@ -313,6 +315,11 @@ def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
     formula = call.attributes(ExpressionAttrs).formula
     if _CAST.fullmatch(formula):
         return limit
+    if match := _WITH_NUMBER.fullmatch(formula):
+        number = int(match["number"])
+        if match["sign"] == "*":
+            return limit // max(1, number)
+        return max(0, limit - number if match["sign"] == "+" else limit)
     names: list[str] = []
     most = 0
     for value in call.inputs:
