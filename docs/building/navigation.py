@@ -29,6 +29,7 @@ GUIDE: Final = (
 """The pages of the sidebar, in the order in which a user needs them."""
 BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "start.md": ("examples/index.md",),
+    "fit.md": ("zoo.md",),
     "audio.md": ("reference/sensors.md",),
     "smaller-faster.md": ("reference/report.md", "reference/tuning.md"),
     "ship.md": ("safety.md", "reference/mcuboot.md", "reference/misra.md"),

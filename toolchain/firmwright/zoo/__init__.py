@@ -1,0 +1,1 @@
+"""The catalog of public models, and their needs on boards."""
