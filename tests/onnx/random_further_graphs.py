@@ -293,7 +293,9 @@ class FurtherGraph(RareGraph):
 
     def _compressed(self, x: Item) -> str:
         axis = int(self.rng.integers(len(x.shape)))
-        mask = self.net.weight(self.rng.random(x.shape[axis]) < 0.5)
+        known = self.rng.random(x.shape[axis]) < 0.5
+        known[0] = True  # a constant result without elements is refused
+        mask = self.net.weight(known)
         if self.chance(0.5):
             flat = self.raw("Reshape", x, self.constant([-1]))
             mask = self.raw("Greater", flat, self.constant(0, x.dtype))
