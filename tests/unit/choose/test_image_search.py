@@ -10,7 +10,7 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.choose import thresholds
 from firmwright.choose.flash_budget import CandidatesPerCall, CodeKey
-from firmwright.choose.image_search import ImageSearch
+from firmwright.choose.image_search import ImageSearch, within_time
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
 from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
@@ -171,6 +171,29 @@ def test_balanced_images_share_code_that_hardly_takes_time() -> None:
     assert names_of(balanced.chosen_of(calls)) == ["shared"] * 3
     assert balanced.size_bytes < fastest.size_bytes
     assert found.balanced_with(fastest, time_max=3014).time <= 3014
+
+
+def test_only_kernels_with_equal_forms_need_keys() -> None:
+    calls = offers(
+        *[(("shared", 1005, 0, 900), (f"own{i}", 1000, 0, 500)) for i in range(3)]
+    )
+    keyed: list[str] = []
+
+    def key(kernel: tir.PrimFunc) -> CodeKey:
+        keyed.append(kernel.name)
+        return CodeKey(kernel.name)
+
+    found = ImageSearch(calls, key, lambda kernel: CodeKey(kernel.name))
+    fastest = found.image_of([(call, own[1:]) for call, own in calls])
+    assert fastest == search(calls).image_of([(c, own[1:]) for c, own in calls])
+    assert keyed == ["shared"] * 3
+
+
+def test_kernels_that_alone_take_too_much_time_are_left_out() -> None:
+    calls = offers(
+        (("a", 100, 0, 9), ("b", 110, 0, 9), ("c", 111, 0, 9)), (("d", 50, 0, 9),)
+    )
+    assert names_of(within_time(calls, 160)) == ["a", "b", "d"]
 
 
 def test_balanced_images_are_never_larger() -> None:

@@ -14,7 +14,7 @@ from firmwright.choose.flash_budget import (
     KeyOf,
     budget_error,
 )
-from firmwright.ops.schedule import LoweringCandidate
+from firmwright.ops.schedule import DEFAULT_SCHEDULE, LoweringCandidate
 
 # Kernels with one key share their code, so the cost of a kernel depends on those of
 # other calls. A descent changes one call, or all calls that can use one key, as long as
@@ -61,16 +61,25 @@ class _Option:
 class ImageSearch:
     """Search for small and fast images; kernels with equal keys share their code.
 
-    In the methods, `picks` has the number of the chosen option for each call that has
-    options.
+    Only kernels with equal forms can share, and a form takes less time to compute than
+    a key: a kernel alone with its form needs no key. In the methods, `picks` has the
+    number of the chosen option for each call that has options.
     """
 
     candidates_per_call: CandidatesPerCall
     key: KeyOf
+    form: KeyOf = lambda kernel: CodeKey(0)
 
     @cached_property
     def _options(self) -> list[list[_Option]]:
         """The options of each call that has candidates."""
+        forms: Counter[Hashable] = Counter()
+        form_of: dict[int, Hashable] = {}
+        for _, candidates in self.candidates_per_call:
+            for item in candidates:
+                form = self.form(item.function).code
+                forms[form] += 1
+                form_of[id(item)] = form
         numbers: dict[Hashable, int] = {}
         options: list[list[_Option]] = []
         for _, candidates in self.candidates_per_call:
@@ -78,7 +87,9 @@ class ImageSearch:
                 continue
             own: list[_Option] = []
             for item in candidates:
-                key = self.key(item.function)
+                key = CodeKey(id(item.function))
+                if forms[form_of[id(item)]] > 1:
+                    key = self.key(item.function)
                 number = numbers.setdefault(key.code, len(numbers))
                 own.append(_Option(item, replace(key, code=number)))
             options.append(own)
@@ -313,3 +324,37 @@ def _are_slow_when_shared(
         if 100 * used > thresholds.SHARED_PERCENT_MAX * option.item.instructions:
             return True
     return False
+
+
+def without_default_loops(
+    candidates_per_call: CandidatesPerCall, chosen: CandidatesPerCall
+) -> CandidatesPerCall:
+    """Return the candidates with kernels of schedules, and those in `chosen`."""
+    scheduled: list[CallCandidates] = []
+    pairs = zip(candidates_per_call, chosen, strict=True)
+    for (call, candidates), (_, own) in pairs:
+        functions = [item.function for item in own]
+        kept: list[LoweringCandidate] = []
+        for item in candidates:
+            is_chosen = any(item.function is function for function in functions)
+            if is_chosen or item.rule != DEFAULT_SCHEDULE:
+                kept.append(item)
+        scheduled.append((call, kept))
+    return scheduled
+
+
+def within_time(
+    candidates_per_call: CandidatesPerCall, time_max: int
+) -> CandidatesPerCall:
+    """Return the candidates with which a program can take at most `time_max`.
+
+    The other calls of that program have their fastest candidates.
+    """
+    least: list[int] = []
+    for _, candidates in candidates_per_call:
+        least.append(min((item.time for item in candidates), default=0))
+    left = time_max - sum(least)
+    within: list[CallCandidates] = []
+    for (call, candidates), fastest in zip(candidates_per_call, least, strict=True):
+        within.append((call, [c for c in candidates if c.time <= fastest + left]))
+    return within

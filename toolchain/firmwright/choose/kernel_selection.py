@@ -43,7 +43,11 @@ from firmwright.choose.flash_budget import (
     fastest_time,
     fit_flash_budget,
 )
-from firmwright.choose.image_search import ImageSearch
+from firmwright.choose.image_search import (
+    ImageSearch,
+    within_time,
+    without_default_loops,
+)
 from firmwright.choose.program_search import (
     PlanEstimate,
     ProgramCandidate,
@@ -67,14 +71,16 @@ class SelectionOracle:
     """Callbacks of the pipeline for plan estimates, plan checks and deduplication.
 
     Kernels for which `key` returns the same code can be deduplicated, those with equal
-    codes of `shared_key` can share a function that takes their differing numbers. With
-    `has_vectors`, a core has vector instructions.
+    codes of `shared_key` can share a function that takes their differing numbers, which
+    only kernels with equal codes of `form` have. With `has_vectors`, a core has vector
+    instructions.
     """
 
     estimate: Callable[[IRModule], PlanEstimate]
     fits: Callable[[IRModule], bool]
     key: KeyOf = lambda kernel: CodeKey(id(kernel))
     shared_key: KeyOf = lambda kernel: CodeKey(id(kernel))
+    form: KeyOf = lambda kernel: CodeKey(0)
     has_vectors: bool = False
 
 
@@ -290,24 +296,32 @@ class KernelSelector:
         It needs no more memory and has no other default loops. The candidates of `best`
         are priced one by one; only whole images tell which kernels share their code.
         """
-        scheduled = _without_default_loops(self._undivided, best.calls)
-        images = ImageSearch(scheduled, self.oracle.shared_key)
+        time = sum(own[0].time for _, own in best.calls if own)
+        time_max = thresholds.SHARED_TIME_PERMILLE * time // 1000
+
+        def possible(candidates_per_call: CandidatesPerCall) -> CandidatesPerCall:
+            scheduled = without_default_loops(candidates_per_call, best.calls)
+            return within_time(scheduled, time_max)
+
+        images = self._image_search(possible(self._undivided))
         own = images.image_of(best.calls)
-        time_max = thresholds.SHARED_TIME_PERMILLE * own.time // 1000
         image = images.balanced_with(own, time_max)
         if image is own:
             return best
-        divided = _without_default_loops(self._divided, best.calls)
-        chosen = image.chosen_of(divided)
+        chosen = image.chosen_of(possible(self._divided))
         search = ProgramSearch(self.module, chosen, _no_rows, self.oracle.estimate)
         program = search.whole_calls()
         return best if program.workspace_bytes > best.workspace_bytes else program
+
+    def _image_search(self, candidates_per_call: CandidatesPerCall) -> ImageSearch:
+        oracle = self.oracle
+        return ImageSearch(candidates_per_call, oracle.shared_key, oracle.form)
 
     def _fast_or_small(self) -> CandidatesPerCall:
         """Return candidates for the goals `speed` and `size`, the best one first."""
         if self.goal is Minimize.SPEED:
             return _sort_candidates(self.candidates, _BY_TIME)
-        images = ImageSearch(self._undivided, self.oracle.shared_key)
+        images = self._image_search(self._undivided)
         if self.flash_bytes is not None:
             return images.fastest_within(self.flash_bytes, self.saved_bytes)
         time = fastest_time(apply_default_flash_budget(self.module, self.candidates))
@@ -397,23 +411,6 @@ def _nearly_fastest(
         if 100 * item.time <= percent * fastest.time:
             near.append(item)
     return tuple(near)
-
-
-def _without_default_loops(
-    candidates_per_call: CandidatesPerCall, chosen: CandidatesPerCall
-) -> CandidatesPerCall:
-    """Return the candidates with kernels of schedules, and those in `chosen`."""
-    scheduled: list[CallCandidates] = []
-    pairs = zip(candidates_per_call, chosen, strict=True)
-    for (call, candidates), (_, own) in pairs:
-        functions = [item.function for item in own]
-        kept: list[LoweringCandidate] = []
-        for item in candidates:
-            is_chosen = any(item.function is function for function in functions)
-            if is_chosen or item.rule != DEFAULT_SCHEDULE:
-                kept.append(item)
-        scheduled.append((call, kept))
-    return scheduled
 
 
 def _no_rows(index: int, band: int) -> None:

@@ -20,6 +20,7 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import NO_TUNING_RECORDS
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.passes.tir.shape_abstraction import (
+    KernelTemplate,
     flatten_buffers,
     make_template,
     template_identity,
@@ -45,15 +46,41 @@ from firmwright.usmp.planning_input import PlanningInput
 class SelectionMemo:
     """Kernels that compilations of one model can share, with their analyses.
 
-    The kernels of codes are kept for unique identities.
+    The kernels of templates and codes are kept for unique identities.
     """
 
     kernels: KernelMemo = field(default_factory=KernelMemo)
     inplace: InplaceCache = field(default_factory=InplaceCache)
-    codes: dict[Hashable, tuple[tir.PrimFunc, CodeKey]] = field(default_factory=dict)
+    templates: dict[Hashable, tuple[tir.PrimFunc, KernelTemplate]] = field(
+        default_factory=dict
+    )
     shared_codes: dict[Hashable, tuple[tir.PrimFunc, CodeKey]] = field(
         default_factory=dict
     )
+
+    def shared_key(self, kernel: tir.PrimFunc) -> CodeKey:
+        """Return the code that kernels share, and the numbers that they pass to it."""
+        identity = template_identity(kernel)
+        if identity not in self.shared_codes:
+            simple = simplify(kernel)
+            template = make_template(flatten_buffers(simple) or simple, INTRINSICS)
+            numbers = tuple((n.value, n.runs) for n in template.numbers)
+            self.shared_codes[identity] = kernel, CodeKey(template.key, numbers)
+        return self.shared_codes[identity][1]
+
+    def merging_key(self, kernel: tir.PrimFunc) -> CodeKey:
+        """Return the code of kernels that differ only in constants and scalars."""
+        return CodeKey(self._template(kernel).merging_key)
+
+    def form(self, kernel: tir.PrimFunc) -> CodeKey:
+        """Return the code without numbers before it is simplified."""
+        return CodeKey(self._template(kernel).key)
+
+    def _template(self, kernel: tir.PrimFunc) -> KernelTemplate:
+        identity = template_identity(kernel)
+        if identity not in self.templates:
+            self.templates[identity] = kernel, make_template(kernel, INTRINSICS)
+        return self.templates[identity][1]
 
 
 def kernel_cost_estimator(
@@ -134,22 +161,6 @@ def make_selection_oracle(
                 return True
         return False
 
-    def key(kernel: tir.PrimFunc) -> CodeKey:
-        if options.objective.minimize is Minimize.SIZE:
-            return shared_key(kernel)
-        identity = template_identity(kernel)
-        if identity not in memo.codes:
-            code = make_template(kernel, INTRINSICS).merging_key
-            memo.codes[identity] = kernel, CodeKey(code)
-        return memo.codes[identity][1]
-
-    def shared_key(kernel: tir.PrimFunc) -> CodeKey:
-        identity = template_identity(kernel)
-        if identity not in memo.shared_codes:
-            simple = simplify(kernel)
-            template = make_template(flatten_buffers(simple) or simple, INTRINSICS)
-            numbers = tuple((n.value, n.runs) for n in template.numbers)
-            memo.shared_codes[identity] = kernel, CodeKey(template.key, numbers)
-        return memo.shared_codes[identity][1]
-
-    return SelectionOracle(estimate, fits, key, shared_key)
+    has_shared_code = options.objective.minimize is Minimize.SIZE
+    key = memo.shared_key if has_shared_code else memo.merging_key
+    return SelectionOracle(estimate, fits, key, memo.shared_key, memo.form)

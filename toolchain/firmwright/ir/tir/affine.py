@@ -111,13 +111,14 @@ class Bounds:
     `ranges` bounds Vars by name. `facts` bounds linear forms: each entry is a form
     without its constant and the interval of its value. `lets` holds the definitions of
     Let-bound Vars. `dead` marks contradictory assumptions: the point is unreachable, so
-    every bound holds.
+    every bound holds. `names` has the Vars that only name a number or another Var.
     """
 
     ranges: Mapping[str, Interval] = field(default_factory=dict)
     facts: tuple[tuple[Affine, Interval], ...] = ()
     lets: Mapping[str, Affine] = field(default_factory=dict)
     dead: bool = False
+    names: Mapping[str, tir.Expr] = field(default_factory=dict)
 
     def interval_of(self, expr: tir.Expr) -> Interval | None:
         if isinstance(expr, tir.IntImm):
@@ -154,6 +155,9 @@ class Bounds:
     def with_range(self, name: str, low: int, high: int) -> Bounds:
         dead = self.dead or low > high
         return replace(self, ranges={**self.ranges, name: (low, high)}, dead=dead)
+
+    def with_name(self, var: tir.Var, value: tir.Expr) -> Bounds:
+        return replace(self, names={**self.names, var.name: value})
 
     def with_let(self, var: tir.Var, value: tir.Expr) -> Bounds:
         if not (value.dtype.is_int or value.dtype == BOOL):

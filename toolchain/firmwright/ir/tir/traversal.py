@@ -17,9 +17,9 @@ Node: TypeAlias = tir.Expr | tir.Stmt
 N = TypeVar("N", bound=Node)
 
 
-_LEAVES = frozenset((tir.IntImm, tir.FloatImm, tir.Var))
+LEAVES = frozenset((tir.IntImm, tir.FloatImm, tir.Var))
 _CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
-    **dict.fromkeys(_LEAVES, lambda node: ()),
+    **dict.fromkeys(LEAVES, lambda node: ()),
     tir.Binary: attrgetter("a", "b"),
     tir.Not: lambda node: (node.a,),
     tir.Cast: lambda node: (node.value,),
@@ -112,7 +112,7 @@ def walk(node: Node) -> Iterator[Node]:
         top = stack.pop()
         yield top
         kind = type(top)
-        if kind not in _LEAVES:
+        if kind not in LEAVES:
             stack.extend(_CHILDREN[kind](top)[::-1])
 
 
@@ -196,7 +196,7 @@ def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
     loads: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
-        if type(node) in _LEAVES:
+        if type(node) in LEAVES:
             return node if (result := rule(node)) is None else result
         if id(node) in loads:
             return loads[id(node)]

@@ -13,11 +13,11 @@ from firmwright.ir.tir.affine import NEGATED, Bounds, has_load, is_widening
 from firmwright.ir.tir.expr_evaluation import SCALAR_FUNCTIONS
 from firmwright.ir.tir.traversal import (
     EMPTY_STMT,
+    LEAVES,
     N,
     Node,
     make_sequence,
     map_children,
-    substitute,
     walk,
     with_body,
     with_children,
@@ -29,6 +29,10 @@ _COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", 
 
 
 def simplify_expr(node: tir.Expr, bounds: Bounds) -> tir.Expr:
+    if isinstance(node, tir.Var):
+        return bounds.names.get(node.name, node)
+    if type(node) in LEAVES:
+        return node
     if isinstance(node, tir.Select):
         return _select(node, bounds)
     new = map_children(node, lambda child: simplify_expr(child, bounds))
@@ -280,11 +284,15 @@ def _let(node: tir.Let, bounds: Bounds) -> tir.Stmt:
     value = simplify_expr(node.value, bounds)
     # A name for a number or another variable hides what is known: it is replaced.
     if isinstance(value, tir.IntImm | tir.Var):
-        return simplify_stmt(substitute(node.body, {node.var.name: value}), bounds)
+        return simplify_stmt(node.body, bounds.with_name(node.var, value))
     body = simplify_stmt(node.body, bounds.with_let(node.var, value))
-    if not any(part == node.var for part in walk(body)):
+    if not _mentions(body, node.var):
         return body
     return with_children(node, (value, body))
+
+
+def _mentions(body: tir.Stmt, var: tir.Var) -> bool:
+    return any(type(part) is tir.Var and part == var for part in walk(body))
 
 
 def _if(node: tir.If, bounds: Bounds) -> tir.Stmt:
