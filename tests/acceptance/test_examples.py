@@ -233,3 +233,23 @@ def test_wav_files_become_a_verified_program(tmp_path: Path) -> None:
     assert equal == "mps2-an386: 420 outputs equal those of the features in Python"
     assert [line.split()[-1] for line in heard] == ["up", "down"]
     assert (tmp_path / "project" / "SConstruct").is_file()
+
+
+@pytest.mark.qemu
+def test_gestures_become_a_verified_program() -> None:
+    pytest.importorskip(
+        "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
+    )
+    script = EXAMPLES / "15_gestures" / "gestures.py"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+    done = subprocess.run(
+        [sys.executable, script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    share, equal, *answers = done.stdout.splitlines()
+    assert share == "100 % of the recordings held out are recognized"
+    assert equal == "mps2-an386: 32 answers equal those of scikit-learn"
+    assert [line.split()[-1] for line in answers] == ["rest", "shake", "circle", "tap"]

@@ -13,6 +13,7 @@ from firmwright.frontends import onnx, pytorch, tflite
 from firmwright.frontends.keras import convert_keras, is_keras
 from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
 from firmwright.frontends.pytorch import is_pytorch
+from firmwright.frontends.scikit_learn import convert_pickle, is_pickle
 from firmwright.frontends.tflite import (
     is_c_source,
     preprocess_tflite,
@@ -52,9 +53,19 @@ def load_module(
 
 
 def complete_model(
-    data: bytes, file: Path, given: ModelOverrides = ModelOverrides()
+    data: bytes,
+    file: Path,
+    given: ModelOverrides = ModelOverrides(),
+    *,
+    trust: bool = False,
 ) -> bytes:
-    """Return the bytes with overrides and external data, also of C source and Keras."""
+    """Return the bytes with overrides and external data.
+
+    C source, Keras models and estimators of scikit-learn are converted; the latter only
+    with `trust`, or if the user trusts `file`.
+    """
+    if is_pickle(data, file.name):
+        data = convert_pickle(data, file, trust=trust)
     is_text = data[:10] == b"firmwright"
     if is_c_source(file.name) and not is_text:
         data = read_c_array(data, file.name)

@@ -15,6 +15,12 @@ from firmwright.base.errors import UsageError
 from firmwright.base.html_views import show_html
 from firmwright.base.input_files import read_input_bytes
 from firmwright.frontends.onnx import ModelOverrides
+from firmwright.frontends.scikit_learn import (
+    Estimator,
+    convert_estimator,
+    estimator_to_onnx,
+    require_estimator,
+)
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
@@ -49,27 +55,31 @@ class Model:
 
 
 def load_model(
-    path: str | Path,
+    path: str | Path | Estimator,
     *,
     name: str = "",
     reference_model: str | Path = "",
     overrides: ModelOverrides = ModelOverrides(),
     trust: bool = False,
 ) -> Model:
-    """Read a .tflite, .onnx, .pt2, .keras or .fwir file.
+    """Read a .tflite, .onnx, .pt2, .keras, .joblib or .fwir file, or an estimator.
 
     Args:
-        path: The file; `FILE.tflite:KEY` selects a signature.
+        path: The file; `FILE.tflite:KEY` selects a signature. Or a fitted estimator of
+            scikit-learn.
         name: The model's name; the default is the file's.
         reference_model: The source of a .fwir, by default searched by its hash in the
             same folder.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
-        trust: Whether C and lowered functions in a .fwir may become parts of programs.
+        trust: Whether C and lowered functions in a .fwir may become parts of programs,
+            and the code of a pickle may run.
 
     Raise UsageError, ModelError or UnsupportedError.
     """
+    if not isinstance(path, str | Path):
+        return load_estimator(path, name or "estimator")
     file, signature = split_entry_point(path)
-    data = pipeline.complete_model(_read(file), file, overrides)
+    data = pipeline.complete_model(_read(file), file, overrides, trust=trust)
     if signature and not name:
         name = to_model_identifier(f"{file.stem}_{signature}")
     module = pipeline.load_module_bytes(
@@ -94,6 +104,26 @@ def load_model_of_many(
     file = Path(path)
     given = pipeline.shapes_of_open_inputs(_read(file), file, shapes) if shapes else {}
     return load_model(file, overrides=ModelOverrides(given))
+
+
+def load_estimator(estimator: Estimator, name: str, features: int = 0) -> Model:
+    """Return the model of a fitted estimator of scikit-learn.
+
+    It takes float32 [1, features], or the samples of the pipeline's first step.
+    """
+    if features:
+        data = estimator_to_onnx(estimator, features, name)
+    else:
+        data = convert_estimator(require_estimator(estimator), name)
+    taken = features or getattr(estimator, "n_features_in_", 0)
+    batch = ModelOverrides(shapes={"X": (1, taken)})
+    is_onnx_model = not data.startswith(b"firmwright")
+    data = pipeline.complete_model(
+        data, Path(name), batch if is_onnx_model else ModelOverrides()
+    )
+    module = pipeline.load_module_bytes(data, name, name=to_model_identifier(name))
+    source = data if module.origin.sha256 == source_digest(data) else None
+    return Model(module, source, "")
 
 
 def model_inputs(model: Model) -> tuple[IoTensor, ...]:
