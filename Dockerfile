@@ -11,6 +11,7 @@ RUN apt-get update \
         python3 python3-venv gcc libc6-dev \
         gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm \
         gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf qemu-system-misc \
+        gcc-xtensa-lx106 picolibc-xtensa-lx106-elf \
     && rm -rf /var/lib/apt/lists/*
 
 COPY pyproject.toml README.md LICENSE /src/

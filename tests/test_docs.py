@@ -39,6 +39,7 @@ from firmwright.ir.printer import print_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load_module
 from firmwright.schedules.registry import SCHEDULES
+from tests.emulators import tool_family
 from tests.ops.operator_page import render_operator_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -539,7 +540,7 @@ def _counts() -> list[Any]:
         pytest.param(
             *row,
             marks=[
-                pytest.mark.qemu("riscv32" if "riscv32" in row[1] else "arm"),
+                pytest.mark.qemu(tool_family(load_board(row[1]))),
                 *([pytest.mark.zig] if row[1].endswith("-v") else []),
             ],
         )

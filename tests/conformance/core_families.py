@@ -26,4 +26,5 @@ BOARDS: Mapping[str, str] = {
     "qemu-riscv32-virt": "riscv32 -march=rv32imac",
     "qemu-riscv32-virt-v": "riscv32 -march=rv32imac_zve32x",
     "qemu-riscv32-virt-vf": "riscv32 -march=rv32imafdc_zve32f",
+    "qemu-xtensa-lx106": "xtensa -mcpu=lx106",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.boards import load_board
 from tests.conformance.board_runner import failures_on_board
 from tests.conformance.core_families import BOARDS
 from tests.conformance.expected_results import run_oracles
@@ -19,6 +20,7 @@ from tests.conformance.host_runner import with_host_floats
 from tests.conformance.kernel_batches import make_batch
 from tests.conformance.random_layers import layer
 from tests.conformance.random_other_layers import FIRST, other_layer
+from tests.emulators import tool_family
 
 LAYERS = 300
 OTHERS = 60
@@ -30,6 +32,7 @@ FEW = {
     "mps3-an547": (2, 3, 5, 7, 14),
     "qemu-riscv32-virt-v": (0, 1, 2, 3, 5, 7, FIRST, FIRST + 7, FIRST + 9),
     "qemu-riscv32-virt-vf": (*range(FIRST + 1, FIRST + 20),),
+    "qemu-xtensa-lx106": (0, 1, FIRST),
 }
 """Layers that always run, one of each kind that has assembly."""
 PROFILES = ("litert", "tflm")
@@ -37,7 +40,7 @@ ZIG_BOARDS = "-v", "-vf"
 
 
 def marks(board: str, *more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
-    emulator = pytest.mark.qemu("riscv32") if "riscv" in board else pytest.mark.qemu
+    emulator = pytest.mark.qemu(tool_family(load_board(board)))
     return [emulator, *([pytest.mark.zig] if board.endswith(ZIG_BOARDS) else []), *more]
 
 

@@ -59,6 +59,8 @@ static int32_t run(void)
         __asm__ volatile(".short 0xde00"); /* permanently undefined */
 #elif defined(__riscv)
         __asm__ volatile("unimp"); /* defined to be illegal */
+#elif defined(__XTENSA__)
+        __asm__ volatile("ill");
 #else
         static volatile uintptr_t nowhere = 16;
         *(volatile int *)nowhere = 1;

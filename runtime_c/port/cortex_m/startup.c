@@ -6,6 +6,7 @@
  * turns it into a fault. Every unexpected exception ends in the fault report.
  */
 #include "cortex_m.h"
+#include "fwr_sections.h"
 
 int main(void);
 
@@ -95,31 +96,13 @@ static void guard_stack(void)
 #endif
 }
 
-static void copy_words(uint32_t *to, const uint32_t *end, const uint32_t *from)
-{
-    while (to < end) {
-        *to++ = *from++;
-    }
-}
-
-static void clear_words(uint32_t *to, const uint32_t *end)
-{
-    while (to < end) {
-        *to++ = 0;
-    }
-}
-
 void fwr_reset_handler(void)
 {
     set_vectors();
     enable_units();
     set_stack_limit(fwr_ld_stack_low);
     guard_stack();
-    copy_words(fwr_ld_data_start, fwr_ld_data_end, fwr_ld_data_load);
-#if defined(FWR_RAMFUNC)
-    copy_words(fwr_ld_ramfunc_start, fwr_ld_ramfunc_end, fwr_ld_ramfunc_load);
-#endif
-    clear_words(fwr_ld_bss_start, fwr_ld_bss_end);
+    fwr_fill_sections();
     (void)main();
     fwr_port_fatal();
 }

@@ -4,6 +4,7 @@
  * The first instructions set the global, thread and stack pointers; then C copies .data, clears
  * .bss and calls main. Interrupts stay off; every trap ends in the fault report.
  */
+#include "fwr_sections.h"
 #include "riscv32.h"
 
 #define PMP_LOCKED_NAPOT \
@@ -101,29 +102,11 @@ static void guard_stack(void)
 #endif
 }
 
-static void copy_words(uint32_t *to, const uint32_t *end, const uint32_t *from)
-{
-    while (to < end) {
-        *to++ = *from++;
-    }
-}
-
-static void clear_words(uint32_t *to, const uint32_t *end)
-{
-    while (to < end) {
-        *to++ = 0;
-    }
-}
-
 __attribute__((used)) void fwr_reset(void)
 {
     FWR_CSR_WRITE("mtvec", trap_handler);
     guard_stack();
-    copy_words(fwr_ld_data_start, fwr_ld_data_end, fwr_ld_data_load);
-#if defined(FWR_RAMFUNC)
-    copy_words(fwr_ld_ramfunc_start, fwr_ld_ramfunc_end, fwr_ld_ramfunc_load);
-#endif
-    clear_words(fwr_ld_bss_start, fwr_ld_bss_end);
+    fwr_fill_sections();
     (void)main();
     fwr_port_fatal();
 }

@@ -12,6 +12,7 @@ from firmwright.boards.new_board import RTT_BYTES, board_of_chip
 from firmwright.build.linker_script import format_board_header, format_linker_script
 from firmwright.build.project_files import project_files
 from firmwright.flows.board.port_check import check_port
+from tests.emulators import tool_family
 
 CHIPS = {chip.name: chip for chip in list_chips()}
 BUILT = [name for name, chip in CHIPS.items() if not chip.export_only]
@@ -164,7 +165,7 @@ def test_a_chip_without_firmware_is_refused_with_its_reason(
 
 
 def marked(name: str) -> object:
-    tool = "riscv32" if CHIPS[name].port == "riscv32" else "arm"
+    tool = tool_family(CHIPS[name])
     deep = () if name in ALWAYS else (pytest.mark.deep,)
     return pytest.param(name, marks=[pytest.mark.qemu(tool), *deep])
 

@@ -34,6 +34,7 @@ BOARDS = (
     "qemu-riscv32-virt",
     "qemu-riscv32-virt-v",
     "qemu-riscv32-virt-vf",
+    "qemu-xtensa-lx106",
     "rpi-pico",
     "rpi-pico2",
     "stm32vldiscovery",

@@ -10,6 +10,7 @@ from firmwright.artifacts import Image, SourceTree
 from firmwright.boards import Board, list_boards, list_chips, load_board
 from firmwright.build import build_project
 from firmwright.build.project_files import project_files
+from tests.emulators import tool_family
 
 DEFAULT = ("rpi-pico", "nucleo-h743zi")
 ALWAYS_BUILT = "qemu"  # the tests that run firmware build these boards' images
@@ -17,7 +18,7 @@ BOARDS = [
     pytest.param(
         board.name,
         marks=[
-            pytest.mark.qemu("riscv32" if board.port == "riscv32" else "arm"),
+            pytest.mark.qemu(tool_family(board)),
             *([] if board.name in DEFAULT else [pytest.mark.deep]),
         ],
     )
@@ -54,7 +55,7 @@ def vectors_at(board: Board, binary: bytes) -> int:
 
 
 def check_vectors(board: Board, image: Image, binary: bytes) -> None:
-    if board.port == "riscv32":  # it starts with an instruction, not with vectors
+    if board.port != "cortex_m":  # it starts with an instruction, not with vectors
         return
     at = vectors_at(board, binary)
     stack, reset = struct.unpack_from("<2I", binary, at)

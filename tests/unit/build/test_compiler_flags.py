@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
 from firmwright.build.compiler_flags import (
     MODEL_OPTIMIZATION,
@@ -14,6 +15,7 @@ from firmwright.build.compiler_flags import (
     compile_flags,
     link_flags,
 )
+from firmwright.build.compiler_selection import require_compiler
 
 HALVES = """
 #include <stdint.h>
@@ -61,7 +63,7 @@ int main(void)
 
 @pytest.mark.parametrize(
     "board",
-    [board for board in list_boards() if not board.is_host],
+    [board for board in list_boards() if board.port in ("cortex_m", "riscv32")],
     ids=lambda b: b.name,
 )
 def test_clang_gets_the_core_and_no_gcc_only_flags(board: Board) -> None:
@@ -72,6 +74,11 @@ def test_clang_gets_the_core_and_no_gcc_only_flags(board: Board) -> None:
     )
     kept = set(compile_flags(board)) - set(flags)
     assert all(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in kept)
+
+
+def test_clang_is_refused_for_xtensa() -> None:
+    with pytest.raises(UsageError, match="clang has no code generator"):
+        require_compiler("clang", "xtensa-lx106-elf", board="b", has_zig_flags=False)
 
 
 def test_clang_on_the_host_uses_the_flags_of_gcc() -> None:

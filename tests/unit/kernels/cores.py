@@ -190,13 +190,7 @@ _HELIUM = {
     ),
 }
 
-LX106 = Machine(
-    ("xtensa-lx106-elf-gcc", "-mtext-section-literals", *_GCC_FLAGS),
-    ("qemu-system-xtensa", "-machine", "sim", "-cpu", "lx106"),
-    code=0x50000000,
-    data=0x60000000,
-    end=0x60100000,
-)
+LX106 = machine_of("qemu-xtensa-lx106")
 _PACKED_SET = ("-march=rv32imc_zicsr", "-mabi=ilp32")
 SPIKE = Machine(
     ("riscv64-unknown-elf-gcc", *_PACKED_SET, "-DUSES_HTIF", *_GCC_FLAGS),
@@ -259,7 +253,7 @@ CORES = {
         machine_without_board=SPIKE,
     ),
     "lx106": Core(
-        "",
+        "qemu-xtensa-lx106",
         (XTENSA,),
         _XTENSA,
         operands="a2",
@@ -268,6 +262,5 @@ CORES = {
         add="add {register}, {register}, {other}",
         subtract="sub {register}, {register}, {other}",
         flags=(),
-        machine_without_board=LX106,
     ),
 }

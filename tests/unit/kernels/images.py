@@ -65,7 +65,7 @@ def run_model(
     checked = [*machine.compiler, *_FLAGS, *options, *WARNINGS, "-c", source]
     _call([*checked, "-o", "model.o"], folder)
     build_image(machine, [_HERE / "model_main.c", "model.o"], folder, *options)
-    if machine is LX106:
+    if machine == LX106:
         written, executed = _run_with_plugin(machine, folder, f"{header.stem}_run")
     else:
         written = run_image(machine, folder)

@@ -32,7 +32,11 @@ ENTRY(start)
 SECTIONS
 {{
     . = {flash:#x};
-    .text : {{ KEEP(*(.vectors)) *(.text .text.* .rodata .rodata.*) }}
+    .text : {{
+        KEEP(*(.vectors))
+        *(.literal .literal.*)
+        *(.text .text.* .rodata .rodata.*)
+    }}
     . = {ram:#x};
     .data : {{ *(.data .data.*) }}
     .bss : {{ *(.bss .bss.* COMMON) }}

@@ -22,12 +22,17 @@ from firmwright.kernels.isa.instruction import (
     RegisterPlace,
 )
 from firmwright.kernels.isa.thumb2 import mul
-from firmwright.targets.disassembly import Instruction, Registers, read_disassembly
+from firmwright.targets.disassembly import (
+    AssemblySyntax,
+    Instruction,
+    Registers,
+    read_disassembly,
+)
 from tests.unit.kernels.cores import CORES, Core
 from tests.unit.kernels.trials import Trial, members, trials_of
 
 TABLES = [
-    pytest.param(table, core, not name.startswith("rv32"), id=f"{table.name}-{name}")
+    pytest.param(table, core, table.syntax, id=f"{table.name}-{name}")
     for name, core in CORES.items()
     for table in core.sets
     if core.machine_without_board is None
@@ -37,13 +42,13 @@ PRODUCTS = {"float", "vector", "multiply", "multiply_add", "multiply_long"}
 QUOTIENTS = {"float", "divide"}
 
 
-def read(trial: Trial, is_arm: bool) -> list[Instruction]:
+def read(trial: Trial, syntax: AssemblySyntax) -> list[Instruction]:
     """Return the instructions of a trial as the disassembler's output is read."""
     lines = []
     for number, text in enumerate(trial.text.split("\n\t")):
         mnemonic, _, operands = text.partition(" ")
         lines.append(f"{4 * number:x}:\t00000000 \t{mnemonic}\t{operands}")
-    found = read_disassembly("\n".join(lines), is_arm=is_arm)
+    found = read_disassembly("\n".join(lines), syntax)
     return [instruction for _, instruction in found]
 
 
@@ -98,13 +103,13 @@ def rows(table: InstructionSet) -> list[Instr]:
     return [instr for instr in table if instr.asm]
 
 
-@pytest.mark.parametrize(("table", "core", "is_arm"), TABLES)
+@pytest.mark.parametrize(("table", "core", "syntax"), TABLES)
 def test_registers_are_those_of_the_operands(
-    table: InstructionSet, core: Core, is_arm: bool
+    table: InstructionSet, core: Core, syntax: AssemblySyntax
 ) -> None:
     wrong = []
     for trial in (trial for instr in rows(table) for trial in trials_of(instr, core)):
-        parts = read(trial, is_arm)
+        parts = read(trial, syntax)
         writes, reads = written_and_read(trial)
         found = frozenset[str]().union(*(part.writes for part in parts))
         used = frozenset[str]().union(*(part.reads | part.address for part in parts))
@@ -116,13 +121,13 @@ def test_registers_are_those_of_the_operands(
     assert wrong == []
 
 
-@pytest.mark.parametrize(("table", "core", "is_arm"), TABLES)
+@pytest.mark.parametrize(("table", "core", "syntax"), TABLES)
 def test_kinds_follow_from_the_semantics(
-    table: InstructionSet, core: Core, is_arm: bool
+    table: InstructionSet, core: Core, syntax: AssemblySyntax
 ) -> None:
     wrong = []
     for instr in rows(table):
-        kinds = {part.kind for part in read(trials_of(instr, core)[0], is_arm)}
+        kinds = {part.kind for part in read(trials_of(instr, core)[0], syntax)}
         words = expected_kinds(instr)
         if not any(word in kind for word in words for kind in kinds):
             wrong.append((instr.name, kinds, words))
@@ -134,11 +139,15 @@ def test_a_planted_mnemonic_is_found(asm: str) -> None:
     table = InstructionSet("planted", frozenset())
     table.row(asm, mul.signature, mul.semantics)
     with pytest.raises(AssertionError, match="multiply"):
-        test_kinds_follow_from_the_semantics(table, CORES["cortex-m4"], True)
+        test_kinds_follow_from_the_semantics(
+            table, CORES["cortex-m4"], AssemblySyntax.ARM
+        )
 
 
 def test_planted_registers_are_found() -> None:
     table = InstructionSet("planted", frozenset())
     table.row("cmp {a}, {b}", mul.signature, mul.semantics)
     with pytest.raises(AssertionError, match="cmp"):
-        test_registers_are_those_of_the_operands(table, CORES["cortex-m4"], True)
+        test_registers_are_those_of_the_operands(
+            table, CORES["cortex-m4"], AssemblySyntax.ARM
+        )

@@ -18,6 +18,7 @@ import pytest
 from firmwright.kernels.isa.instruction import RegisterClass, RegisterPlace
 from firmwright.targets.core_timing import CoreTiming, core_timings
 from firmwright.targets.cycle_model import repeated_cycles
+from firmwright.targets.disassembly import AssemblySyntax
 from tests.unit.kernels.cores import CORES
 from tests.unit.kernels.test_instructions_in_disassembly import read, rows
 from tests.unit.kernels.trials import Trial, trials_of
@@ -151,7 +152,7 @@ class Comparison:
 def own_latencies(timing: CoreTiming, measured: Sequence[Chain]) -> list[int]:
     latencies = []
     for chain in measured:
-        (part,) = read(chain.trial, is_arm=True)
+        (part,) = read(chain.trial, AssemblySyntax.ARM)
         latencies.append(round(repeated_cycles(timing, [part])))
     return latencies
 
@@ -163,7 +164,7 @@ def compare(
     explained = set()
     owns = own_latencies(timing, measured)
     for chain, own, other in zip(measured, owns, others, strict=True):
-        (part,) = read(chain.trial, is_arm=True)
+        (part,) = read(chain.trial, AssemblySyntax.ARM)
         key = (core, part.variant or part.kind, own, other)
         if own != other and key in DIFFERENCES:
             explained.add(key)

@@ -9,7 +9,7 @@ import pytest
 from firmwright.boards import load_board
 from firmwright.targets.core_timing import core_timings
 from firmwright.targets.cycle_model import Executed, modeled_cycles
-from firmwright.targets.disassembly import read_disassembly
+from firmwright.targets.disassembly import AssemblySyntax, read_disassembly
 from firmwright.targets.scoreboard import Scoreboard
 
 REFILL = 2  # of the Cortex-M3 and M4 with a target at a word
@@ -38,14 +38,17 @@ def iteration(core: str, source: str) -> float:
 
 
 def executed(
-    source: str, count: int = 1, start: int = 0x100, *, is_arm: bool = True
+    source: str,
+    count: int = 1,
+    start: int = 0x100,
+    syntax: AssemblySyntax = AssemblySyntax.ARM,
 ) -> list[Executed]:
     """Return the instructions of `source`, 16 bits each, from `start` on."""
     lines = [
         f"{start + 2 * i:x}:\t0000      \t{line.strip().replace(' ', chr(9), 1)}"
         for i, line in enumerate(source.split(";"))
     ]
-    decoded = read_disassembly("\n".join(lines), is_arm=is_arm)
+    decoded = read_disassembly("\n".join(lines), syntax)
     return [Executed(address, what, count, 0) for address, what in decoded]
 
 
@@ -73,7 +76,7 @@ def test_a_branch_to_a_wide_instruction_across_words_takes_one_more_cycle():
     wide = "{:x}:\t0000 0000 \tadd.w\tr0, r1, r2"
     cycles = []
     for start in (0x100, 0x102):
-        ((address, what),) = read_disassembly(wide.format(start), is_arm=True)
+        ((address, what),) = read_disassembly(wide.format(start), AssemblySyntax.ARM)
         cycles.append(modeled_cycles(m4, [Executed(address, what, 10, 0)]))
     assert cycles == [10 * (1 + REFILL), 10 * (2 + REFILL)]
 
@@ -108,13 +111,15 @@ E31 = {
 @pytest.mark.parametrize(("source", "cycles"), E31.items())
 def test_results_of_the_e31_are_late(source, cycles):
     assert (
-        modeled_cycles(core_timings()["sifive-e31"], executed(source, is_arm=False))
+        modeled_cycles(
+            core_timings()["sifive-e31"], executed(source, syntax=AssemblySyntax.RISCV)
+        )
         == cycles
     )
 
 
 def test_the_e31_pays_for_mispredicted_branches_only():
-    loop = executed("addi a0,a0,-1; bnez a0,100", count=10, is_arm=False)
+    loop = executed("addi a0,a0,-1; bnez a0,100", count=10, syntax=AssemblySyntax.RISCV)
     loop[-1] = Executed(loop[-1].address, loop[-1].instruction, 10, 9)
     assert modeled_cycles(core_timings()["sifive-e31"], loop) == 10 * 2 + 3
 
@@ -122,11 +127,16 @@ def test_the_e31_pays_for_mispredicted_branches_only():
 def test_a_loop_continues_with_the_results_of_the_iteration_before():
     e31 = core_timings()["sifive-e31"]
     loop = executed(
-        "add a1,a0,a1; nop; lw a0,0(a2); bnez a2,100", count=10, is_arm=False
+        "add a1,a0,a1; nop; lw a0,0(a2); bnez a2,100",
+        count=10,
+        syntax=AssemblySyntax.RISCV,
     )
     loop[-1] = Executed(loop[-1].address, loop[-1].instruction, 10, 9)
     assert modeled_cycles(e31, loop) == 10 * 4 + 3
-    tight = [*loop[:1], *executed("lbu a0,0(a2); bnez a2,100", 10, 0x102, is_arm=False)]
+    tight = [
+        *loop[:1],
+        *executed("lbu a0,0(a2); bnez a2,100", 10, 0x102, syntax=AssemblySyntax.RISCV),
+    ]
     tight[-1] = Executed(tight[-1].address, tight[-1].instruction, 10, 9)
     assert modeled_cycles(e31, tight) == 10 * 4 + 3  # one stall in each iteration
 

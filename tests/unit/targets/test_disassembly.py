@@ -10,11 +10,11 @@ from firmwright.build.elf_reader import read_contents
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
-from firmwright.targets.disassembly import Instruction, read_disassembly
+from firmwright.targets.disassembly import AssemblySyntax, Instruction, read_disassembly
 
 
-def read(line: str, *, is_arm: bool = True) -> Instruction:
-    ((_, instruction),) = read_disassembly(line, is_arm=is_arm)
+def read(line: str, syntax: AssemblySyntax = AssemblySyntax.ARM) -> Instruction:
+    ((_, instruction),) = read_disassembly(line, syntax)
     return instruction
 
 
@@ -123,7 +123,7 @@ def test_thumb(line, size_bytes, kind, words, registers):
 
 @pytest.mark.parametrize(("line", "size_bytes", "kind", "registers"), RISCV)
 def test_riscv(line, size_bytes, kind, registers):
-    got = read(line, is_arm=False)
+    got = read(line, AssemblySyntax.RISCV)
     assert (got.size_bytes, got.kind) == (size_bytes, kind)
     assert (got.writes, got.reads, got.address) == sets(*registers)
 

@@ -45,7 +45,7 @@ sysexits termio ttyent ucontext utmp values wait xlocale arduino
 """
 _RUNTIME_HEADERS = """
 cortex_m ethosu_call ethosu_driver firmwright_model npu riscv32 rp2 shared_constants
-stm32
+stm32 xtensa
 """
 
 

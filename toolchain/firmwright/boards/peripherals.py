@@ -29,11 +29,13 @@ CONSOLES: Final = {
         "stm32f1_usart",
     ),
     "riscv32": ("none", "ns16550", "sifive_uart"),
+    "xtensa": ("none", "ns16550"),
 }
 COUNTERS: Final = {
     "host": ("clock",),
     "cortex_m": ("systick", "nrf51_timer"),
     "riscv32": ("minstret",),
+    "xtensa": ("ccount",),
 }
 CONSOLE_KEYS: Final = {
     "cmsdk_uart": ("base",),
@@ -100,7 +102,7 @@ class Console:
     `gpio` is the address of the first GPIO port, `function` the pins' alternate
     function. The baud rate divider counts `steps` per period of `clock_hz` or, if that
     is 0, of the clock of `bus`. `enable` lists pairs (address, bits) of register bits
-    to set first.
+    to set first. Registers of a 16550 are `stride` bytes apart.
     """
 
     driver: Annotated[str, TomlKey(choices=CONSOLES)]
@@ -112,6 +114,7 @@ class Console:
     bus: str = ""
     clock_hz: int = 0
     steps: Annotated[int, TomlKey(minimum=1)] = 1
+    stride: Annotated[int, TomlKey(minimum=1, maximum=4)] = 1
     enable: Annotated[RegisterWrites, TomlKey(read=read_register_writes)] = ()
 
 

@@ -35,6 +35,7 @@ CORES: Final = (
     "rv32imc",
     "rv32imac_zve32x",
     "rv32imafdc_zve32f",
+    "lx106",
 )
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000

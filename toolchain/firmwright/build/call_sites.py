@@ -1,4 +1,7 @@
-"""Calls and stack frames of each function in a disassembly of Arm, RISC-V or x86."""
+"""Calls and stack frames of each function in a disassembly.
+
+It is that of Arm, RISC-V, Xtensa or x86.
+"""
 
 import re
 from collections import deque
@@ -9,10 +12,11 @@ from firmwright.base.c_identifiers import without_abi_hash
 
 _HEADER: Final = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
 _LINE: Final = re.compile(r"^\s*([0-9a-f]+):\t(?:[0-9a-f ]+\t)?(\S+)(?:\s+(.*))?$")
-_CALL: Final = re.compile(r"blx?(?:\.[nw])?|jalr?|callq?")
+_CALL: Final = re.compile(r"blx?(?:\.[nw])?|jalr?|callq?|call0")
 _JUMP: Final = re.compile(
     r"(?:b(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?)(?:\.[nw])?"
     r"|cbn?z|b(?:eq|ne|lt|ge|ltu|geu|gt|le|gtu|leu)z?|j[a-z]*"
+    r"|b(?:any|none|n?all|b[cs]i?|(?:eq|ne|ltu?|geu?)i|(?:eq|ne)z\.n)"  # Xtensa
 )
 _TARGET: Final = re.compile(r"\b([0-9a-f]+) <")
 _ARM_LIST: Final = re.compile(r"\{([^}]*)\}")
@@ -22,6 +26,7 @@ _LOWERING: Final = (
     (re.compile(r"sub sp, #(\d+)"), 10),
     (re.compile(r"strd?(?:\.w)? .*\[sp, #-(\d+)\]!"), 10),
     (re.compile(r"addi? sp,sp,-(\d+)"), 10),  # RISC-V
+    (re.compile(r"addi a1, a1, -(\d+)"), 10),  # Xtensa
     (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
 )
 """Instructions that lower the stack pointer by a constant, and the constant's base."""
@@ -31,9 +36,9 @@ _CLONE: Final = re.compile(r"(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$")
 _MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
 _MILLICODE_STEP_BYTES: Final = 16
 """Bytes by which __riscv_save_N extends its caller's frame for four registers."""
-_TABLE_INDEX: Final = re.compile(r"slli? \w+,\w+,0x2|sh2add .*")
+_TABLE_INDEX: Final = re.compile(r"slli? \w+,\w+,0x2|sh2add .*|addx4 .*")
 _TABLE_DISTANCE: Final = 12
-"""The most instructions from the index into a table of RISC-V addresses to the jump."""
+"""The most instructions from an index into a table of addresses to the jump."""
 
 
 @dataclass(slots=True)
@@ -114,8 +119,9 @@ def _take(
     elif mnemonic == "mov" and operands.startswith("pc, ") and operands != "pc, lr":
         # A jump of Arm, other than a return.
         function.jumps_to_register = True
-    elif mnemonic == "jr" and operands not in ("ra", "t0"):
-        # A jump of RISC-V, other than a return; t0 returns from saving registers.
+    elif mnemonic in ("jr", "jx") and operands not in ("ra", "t0"):
+        # A jump of RISC-V or Xtensa, other than a return; t0 returns from saving
+        # registers.
         function.jumps_to_register = True
         if not any(map(_TABLE_INDEX.match, recent)):
             function.calls_pointer = True
@@ -130,7 +136,7 @@ def _is_pointer_call(mnemonic: str, operands: str) -> bool:
             return not operands.startswith("lr")
         case "call" | "callq":
             return operands.startswith("*")
-    return mnemonic == "jalr"
+    return mnemonic in ("jalr", "callx0")
 
 
 def _pushed(mnemonic: str, operands: str) -> int:

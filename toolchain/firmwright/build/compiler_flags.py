@@ -51,6 +51,7 @@ _PACKAGES: Final = {
     "": "gcc",
     "arm-none-eabi": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
     "riscv64-unknown-elf": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+    "xtensa-lx106-elf": "gcc-xtensa-lx106 picolibc-xtensa-lx106-elf",
 }
 CLANG_PACKAGE: Final = "clang"
 

@@ -38,6 +38,9 @@ def require_compiler(
     if compiler == "zig" and not has_zig_flags:
         what = "zig has no C library for this board's core."
         raise UsageError(what, where=board, hint="--toolchain gcc.")
+    if compiler == "clang" and toolchain.startswith("xtensa"):
+        what = "clang has no code generator for this board's core."
+        raise UsageError(what, where=board, hint="--compiler gcc.")
     if compiler == "zig":
         if not zig_command():
             what = "the compiler zig is not installed."

@@ -7,7 +7,7 @@ from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.errors import ToolMissingError
 from firmwright.boards import Board
 from firmwright.build.compiler_flags import debian_packages, gnu_tool
-from firmwright.targets.disassembly import Instruction, read_disassembly
+from firmwright.targets.disassembly import Instruction, read_disassembly, syntax_of
 
 _TIMEOUT_S = 60.0
 
@@ -28,7 +28,7 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
         command.append(f"--mcpu={board.core.partition('+')[0]}")
     failure = "the firmware could not be disassembled."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
-    return dict(read_disassembly(text, is_arm=board.core.startswith("cortex-m")))
+    return dict(read_disassembly(text, syntax_of(board.core)))
 
 
 def source_lines(

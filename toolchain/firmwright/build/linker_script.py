@@ -12,7 +12,11 @@ from firmwright.boards.memory import MemoryRegion
 
 _GUARDS = (0x10000, 0x1000, 0x100)
 """Sizes of the area below the stack that are tried, the largest first."""
-_ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
+_ENTRY = {
+    "cortex_m": "fwr_reset_handler",
+    "riscv32": "fwr_start",
+    "xtensa": "fwr_start",
+}
 
 
 def format_linker_script(board: Board) -> str:

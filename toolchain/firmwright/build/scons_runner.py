@@ -36,7 +36,12 @@ from firmwright.build.zig_toolchain import zig_command
 
 log = logging.getLogger(__name__)
 BUILD_TIMEOUT_S = 900.0
-_ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
+_ROOTS = {
+    "cortex_m": "fwr_reset_handler",
+    "riscv32": "fwr_reset",
+    "xtensa": "fwr_reset",
+    "host": "main",
+}
 """The first function with a stack, by port."""
 _FAULT_ROOT = "fwr_fault_report"
 _MODEL_ENTRIES = ("run", "feed_row", "finish")

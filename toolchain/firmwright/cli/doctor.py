@@ -146,6 +146,7 @@ def _compilers() -> Iterator[ToolStatus]:
         ("", "--board host: firmware as a library of this machine"),
         ("arm-none-eabi", "boards with Cortex-M"),
         ("riscv64-unknown-elf", "boards with RISC-V"),
+        ("xtensa-lx106-elf", "boards with Xtensa"),
     ):
         program = f"{toolchain}-gcc" if toolchain else "gcc"
         install = f"apt install {debian_packages(toolchain)}"

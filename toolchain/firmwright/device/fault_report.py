@@ -42,6 +42,20 @@ _FAULT_REGISTERS = {
         "a4",
         "a5",
     ],
+    5: [
+        "exccause",
+        "epc1",
+        "excvaddr",
+        "ps",
+        "a0",
+        "a1",
+        "a2",
+        "a3",
+        "a4",
+        "a5",
+        "a6",
+        "a7",
+    ],
     3: ["signal", "address_low", "address_high"],
     4: ["below", "distance", "changed", "address"],
 }
@@ -56,7 +70,9 @@ def _causes(text: str) -> dict[int, str]:
     return causes
 
 
-_CFSR_BITS, _MCAUSES = map(_causes, read_sections(__file__, ".txt").values())
+_CFSR_BITS, _MCAUSES, _EXCCAUSES = map(
+    _causes, read_sections(__file__, ".txt").values()
+)
 _SIGNALS = {
     4: "illegal instruction",
     7: "bus error",
@@ -122,6 +138,10 @@ class Fault:
             code = registers["mcause"]
             causes.append(_MCAUSES.get(code, f"cause {code}"))
             causes.append(f"value 0x{registers['mtval']:08x}")
+        if "exccause" in registers:
+            code = registers["exccause"]
+            causes.append(_EXCCAUSES.get(code, f"cause {code}"))
+            causes.append(f"address 0x{registers['excvaddr']:08x}")
         if "signal" in registers:
             address = registers["address_high"] << 32 | registers["address_low"]
             number = registers["signal"]
@@ -146,7 +166,8 @@ class Fault:
             return "give the board a larger stack (limits.stack in board.toml)."
         if cfsr >> 19 & 1:
             return "the core lacks a required unit: check --board and the core's flags."
-        if self.registers.get("mcause") == 2 or cfsr >> 16 & 1:
+        is_illegal = self.registers.get("exccause") == 0
+        if is_illegal or self.registers.get("mcause") == 2 or cfsr >> 16 & 1:
             return (
                 "check that the image was made for this core, and that its flash is "
                 "intact."

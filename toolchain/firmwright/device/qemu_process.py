@@ -25,6 +25,7 @@ from firmwright.device.rtt_transport import RttTransport
 PACKAGES = {
     "qemu-system-arm": "qemu-system-arm",
     "qemu-system-riscv32": "qemu-system-misc",
+    "qemu-system-xtensa": "qemu-system-misc",
 }
 _START_S: Final = 20.0
 _SOCKETS: Final = Path("/proc/net/unix")

@@ -28,7 +28,11 @@ from firmwright.kernels.program import (
 )
 from firmwright.targets.core_timing import CoreTiming, core_timings
 from firmwright.targets.cycle_model import repeated_cycles
-from firmwright.targets.disassembly import Instruction, decode_instruction
+from firmwright.targets.disassembly import (
+    AssemblySyntax,
+    Instruction,
+    decode_instruction,
+)
 
 _SPACED = 100
 """The distance between the numbers of registers, which have room for groups."""
@@ -46,25 +50,25 @@ class BlockAssembly:
     """
 
     lines: tuple[str, ...]
-    is_arm: bool
+    syntax: AssemblySyntax
 
     def decode(self) -> list[Instruction]:
-        return [decode_instruction(line, is_arm=self.is_arm) for line in self.lines]
+        return [decode_instruction(line, self.syntax) for line in self.lines]
 
     def then(self, lines: Sequence[str]) -> "BlockAssembly":
-        return BlockAssembly((*self.lines, *lines), self.is_arm)
+        return BlockAssembly((*self.lines, *lines), self.syntax)
 
 
 @dataclass(frozen=True, slots=True)
 class _Registers:
     """The numbers of registers: of values, and of pointers by their names."""
 
-    is_arm: bool
+    syntax: AssemblySyntax
     numbers: dict[VirtualRegister | str, int] = field(default_factory=dict)
 
     @property
     def letter(self) -> str:
-        return "r" if self.is_arm else "t"
+        return "r" if self.syntax is AssemblySyntax.ARM else "t"
 
     def number(self, key: VirtualRegister | str) -> int:
         return self.numbers.setdefault(key, _SPACED * (len(self.numbers) + 1))
@@ -90,7 +94,7 @@ class _Registers:
                 return f"{letter}{self.number(group) + index.offset}"
             case Address(pointer):
                 base = f"{self.letter}{self.number(pointer.name)}"
-                if not self.is_arm:
+                if self.syntax is not AssemblySyntax.ARM:
                     return f"{given.offset_bytes}({base})"
                 if given.advance:
                     return f"[{base}], #{given.advance_bytes}"
@@ -184,7 +188,7 @@ def _loop_assembly(
 def _with_closing(
     body: Sequence[Step], closing: Sequence[str]
 ) -> tuple[BlockAssembly, BlockAssembly]:
-    registers = _Registers(body[0].instr.instruction_set.is_arm)
+    registers = _Registers(body[0].instr.instruction_set.syntax)
     lines = [line for step in body for line in registers.line(step)]
-    block = BlockAssembly(tuple(lines), registers.is_arm)
+    block = BlockAssembly(tuple(lines), registers.syntax)
     return block, block.then([registers.closing_line(line) for line in closing])

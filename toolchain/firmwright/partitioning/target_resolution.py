@@ -211,6 +211,8 @@ def board_target(board: Board) -> Target:
         return parse_target("host")
     if board.core.startswith("cortex-m"):
         return parse_target(f"cortex-m -mcpu={board.core}")
+    if board.port == "xtensa":
+        return parse_target(f"xtensa -mcpu={board.core}")
     mcpu = f" -mcpu={board.pipeline}" if board.pipeline else ""
     return parse_target(f"riscv32 -march={board.core}{mcpu}")
 

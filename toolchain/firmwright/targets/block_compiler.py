@@ -68,9 +68,9 @@ class BlockCompiler:
         lines = list[str]()
         addresses = list[int]()
         conditions = list[str]()
-        address = start & ~_TAKEN
+        address = self._code.instruction_address(start)
         end = None
-        is_taken = bool(start & _TAKEN)
+        is_taken = start != address
         while end is None:
             instruction = self._code.instructions.get(address)
             if instruction is None:
@@ -100,7 +100,7 @@ class BlockCompiler:
         if name not in _OWN_ARRAYS:
             return lines
         frame = 0
-        for address in range(entry, entry + size_bytes, 2):
+        for address in range(entry, entry + size_bytes):
             instruction = self._code.instructions.get(address)
             found = _FRAME.match(instruction.text) if instruction else None
             if found:
@@ -119,22 +119,22 @@ class BlockCompiler:
         is_taken: bool,
     ) -> _End | None:
         """Add an instruction; return how it ends a block, or None if it does not."""
-        is_arm, kind = self._code.is_arm, instruction.kind
+        syntax, kind = self._code.syntax, instruction.kind
         text = read_text(instruction, address, condition)
         loads_pc = "load" in kind and re.search(r"pc\}$|^ldr pc", text)
         if kind not in ("branch", "call", "loop") and not loads_pc:
-            lines += effects(instruction, text, condition, is_arm=is_arm)
+            lines += effects(instruction, text, condition, syntax)
             return None
         following = address + instruction.size_bytes
         if condition and not is_taken:
             known = f"holds(flags, {condition!r})"
             return _fork(lines, known, address | _TAKEN, following)
         if loads_pc:
-            lines += effects(instruction, text, "", is_arm=is_arm)
+            lines += effects(instruction, text, "", syntax)
             return "exit", "pc", ()
         if text.startswith(("tbb", "tbh")):
             return self._table_end(lines, text, following)
-        row = match_row(text, "arm_ends" if is_arm else "riscv_ends")
+        row = match_row(text, f"{syntax.value}_ends")
         if row is None:
             raise self._code.unknown(f"{instruction.text} cannot be followed.", address)
         lines += row[:-1]
@@ -160,9 +160,9 @@ class BlockCompiler:
         any, it is a return or a call at the end.
         """
         words = self._offsets(register, address) or self._addresses(address)
-        if register in ("lr", "ra") or not words:
+        if register in ("lr", "ra", "a0") or not words:
             return "exit", register, ()
-        targets = {word: word & ~1 for word in words}
+        targets = {word: self._code.instruction_address(word) for word in words}
         reached = tuple(dict.fromkeys(targets.values()))
         self.targets.update(reached)
         known = f"None if {register} is None else {targets}[{register}]"
@@ -183,7 +183,7 @@ class BlockCompiler:
         The last instructions before the jump form the address and add it.
         """
         instructions = self._code.instructions
-        before = [a for a in range(address - 32, address, 2) if a in instructions]
+        before = [a for a in range(address - 32, address) if a in instructions]
         texts = [read_text(instructions[a], a) for a in before]
         added = re.fullmatch(rf"add {register}, {register}, (\w+)", (texts or [""])[-1])
         found = re.search(

@@ -1,12 +1,13 @@
 """Instructions from objdump's disassembly: size, kind, and registers, for timing.
 
 Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC, in the syntax of GNU and LLVM
-objdump.
+objdump, and Xtensa in that of GNU objdump.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import Final, Literal, TypeAlias, cast, get_args
 
@@ -35,6 +36,23 @@ InstructionKind: TypeAlias = Literal[
 ]
 INSTRUCTION_KINDS: Final[tuple[InstructionKind, ...]] = get_args(InstructionKind)
 Registers: TypeAlias = frozenset[str]
+
+
+class AssemblySyntax(Enum):
+    """How instructions are written; the values name tables of the text files."""
+
+    ARM = "arm"
+    RISCV = "riscv"
+    XTENSA = "xtensa"
+
+
+def syntax_of(core: str) -> AssemblySyntax:
+    """Return the syntax of a core's instructions, by the core's name in board files."""
+    if core.startswith("cortex-m"):
+        return AssemblySyntax.ARM
+    return AssemblySyntax.XTENSA if core.startswith("lx") else AssemblySyntax.RISCV
+
+
 _NONE: Final[Registers] = frozenset()
 
 
@@ -72,10 +90,10 @@ _TABLES: Final = read_sections(__file__, ".txt")
 
 
 @cache
-def _kinds(*, is_arm: bool) -> _Kinds:
-    table, condition = ("arm", _CONDITION) if is_arm else ("riscv", "")
+def _kinds(syntax: AssemblySyntax) -> _Kinds:
+    condition = _CONDITION if syntax is AssemblySyntax.ARM else ""
     kinds = []
-    for line in _TABLES[table].splitlines():
+    for line in _TABLES[syntax.value].splitlines():
         kind, row = line.split(maxsplit=1)
         pattern = re.compile(f"(?:{row}){condition}")
         kinds.append((cast(InstructionKind, kind), pattern))
@@ -109,11 +127,16 @@ _ONE_SOURCE: Final = re.compile(
     r"mov|mvn?|[us]xt[bh]|[sz]ext|rev|c[lt]z|cpop|rbit|neg|not|l[iu]|s(?:eq|ne)z"
     r"|vmov|vmrs|vneg|vabs|vcvt|vdup|vsqrt"
 )
+_XTENSA_NO_RESULT: Final = re.compile(
+    r"ss[lra]|wsr|memw|nop|waiti|[ri]sync|ill|simcall"
+)
 _COUNTS: Final = re.compile(r"v[id]w?dup")
 """Instructions that update the register from which lanes are counted."""
 
 
-def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruction]]:
+def read_disassembly(
+    text: str, syntax: AssemblySyntax
+) -> Iterator[tuple[int, Instruction]]:
     """Yield the address of each instruction in objdump's output with its properties."""
     for line in text.splitlines():
         match = _LINE.match(line)
@@ -121,30 +144,36 @@ def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruct
             continue
         operands = re.split(r"\s*[@;<#]\s*(?![-\d])", match[4] or "")[0]
         size_bytes = len(match[2].replace(" ", "")) // 2
-        yield int(match[1], 16), _decode(size_bytes, match[3], operands, is_arm=is_arm)
+        yield int(match[1], 16), _decode(size_bytes, match[3], operands, syntax)
 
 
-def decode_instruction(text: str, *, is_arm: bool) -> Instruction:
+def decode_instruction(text: str, syntax: AssemblySyntax) -> Instruction:
     """Return the properties of one instruction in assembly, taken as four bytes."""
     mnemonic, _, operands = text.partition(" ")
-    return _decode(4, mnemonic, operands.strip(), is_arm=is_arm)
+    return _decode(4, mnemonic, operands.strip(), syntax)
 
 
 @cache
-def _kind(name: str, *, is_arm: bool) -> InstructionKind:
-    patterns = _kinds(is_arm=is_arm)
+def _kind(name: str, syntax: AssemblySyntax) -> InstructionKind:
+    patterns = _kinds(syntax)
     return next(kind for kind, pattern in patterns if pattern.fullmatch(name))
 
 
 def _decode(
-    size_bytes: int, mnemonic: str, operands: str, *, is_arm: bool
+    size_bytes: int, mnemonic: str, operands: str, syntax: AssemblySyntax
 ) -> Instruction:
     name = re.sub(r"\.[nw]$", "", mnemonic)
-    kind = _kind(name, is_arm=is_arm)
+    kind = _kind(name, syntax)
+    if syntax is AssemblySyntax.XTENSA:
+        return _decode_xtensa(size_bytes, mnemonic, operands, kind)
     operands = _SPAN.sub(_expand, operands)
     if kind in ("float", "float_multiply_add", "float_divide") and "q" in operands:
         kind = "vector"
-    if not is_arm and name == "jalr" and operands.startswith("zero"):
+    if (
+        syntax is AssemblySyntax.RISCV
+        and name == "jalr"
+        and operands.startswith("zero")
+    ):
         kind = "branch"
     if kind == "alu" and operands.startswith("pc,"):
         kind = "branch"
@@ -179,6 +208,32 @@ def _decode(
         variant=variant,
         target=int(target[1], 16) if target else 0,
         text=text,
+    )
+
+
+def _decode_xtensa(
+    size_bytes: int, mnemonic: str, operands: str, kind: InstructionKind
+) -> Instruction:
+    """Return an instruction of Xtensa: its result is first, an address has no mark."""
+    names = _REGISTER.findall(operands)
+    address = _NONE
+    if kind in ("load", "store"):
+        address, names = frozenset(names[1:2]), names[:1]
+    has_result = kind not in ("store", "branch", "call", "loop")
+    has_result = has_result and not _XTENSA_NO_RESULT.match(mnemonic)
+    keeps = not has_result or (mnemonic.startswith("mov") and names[2:])
+    reads = _NONE if kind == "load" else frozenset(names if keeps else names[1:])
+    target = _TARGET.search(operands) if kind == "branch" and "," in operands else None
+    if mnemonic == "j":
+        target = _TARGET.search(operands)
+    return Instruction(
+        size_bytes,
+        kind,
+        writes=frozenset(names[:1] if has_result else ()),
+        reads=reads,
+        address=address,
+        target=int(target[1], 16) if target else 0,
+        text=f"{mnemonic} {operands}",
     )
 
 

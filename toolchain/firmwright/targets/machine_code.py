@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.base.text_sections import read_sections
-from firmwright.targets.disassembly import Instruction
+from firmwright.targets.disassembly import AssemblySyntax, Instruction
 
 Values: TypeAlias = dict[str, Any]
 """Known registers by name, and `flags`."""
@@ -41,7 +41,19 @@ _TOKENS: Final = {
     "@C": r"(eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ltu|geu|gtu|leu|lt|ge|gt|le)",
 }
 _ALIASES: Final = {"sl": "r10", "fp": "r11", "ip": "r12"}
-REGISTER: Final = re.compile(r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
+REGISTER: Final = re.compile(
+    r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero|sar)\b"
+)
+_REGISTERS: Final = {
+    AssemblySyntax.ARM: {"r": 13},
+    AssemblySyntax.RISCV: {"a": 8, "s": 12, "t": 7},
+    AssemblySyntax.XTENSA: {"a": 16},
+}
+_RETURN_REGISTERS: Final = {
+    AssemblySyntax.ARM: "lr",
+    AssemblySyntax.RISCV: "ra",
+    AssemblySyntax.XTENSA: "a0",
+}
 _SEVERAL: Final = re.compile(
     r"(v?)(push|pop|ldm|stm)(ia|db)?(?:\S* (\w+)(!?),)? \{(.*)\}"
 )
@@ -59,8 +71,11 @@ def _rows(section: str) -> tuple[_Row, ...]:
     return tuple(rows)
 
 
-_SECTIONS: Final = ("arm", "riscv", "arm_ends", "riscv_ends")
-_ROWS: Final = {name: _rows(name) for name in _SECTIONS}
+_ROWS: Final = {
+    name: _rows(name)
+    for syntax in AssemblySyntax
+    for name in (syntax.value, f"{syntax.value}_ends")
+}
 
 
 def _signed(value: int) -> int:
@@ -152,7 +167,7 @@ def read_text(instruction: Instruction, address: int, condition: str = "") -> st
 
 
 def effects(
-    instruction: Instruction, text: str, condition: str, *, is_arm: bool
+    instruction: Instruction, text: str, condition: str, syntax: AssemblySyntax
 ) -> list[str]:
     """Return the statements of an instruction that is executed if `condition` holds."""
     head, after = list[str](), list[str]()
@@ -160,8 +175,8 @@ def effects(
         base, step = match[1] or match[3], match[2] or match[4]
         (head if match[1] else after).append(f"{base} = add({base}, {step})")
         text = f"{text[: match.start()]}[{base}]"
-    lines = _several(text) or match_row(text, "arm" if is_arm else "riscv")
-    lines = _result(instruction, text, is_arm=is_arm) if lines is None else lines
+    lines = _several(text) or match_row(text, syntax.value)
+    lines = _result(instruction, text, syntax) if lines is None else lines
     lines = [*head, *lines, *after]
     return _if_holds(lines, condition) if condition else lines
 
@@ -198,7 +213,8 @@ def _several(text: str) -> list[str]:
     return lines
 
 
-def _result(instruction: Instruction, text: str, *, is_arm: bool) -> list[str]:
+def _result(instruction: Instruction, text: str, syntax: AssemblySyntax) -> list[str]:
+    is_arm = syntax is AssemblySyntax.ARM
     name, _, rest = text.partition(" ")
     operands = re.split(r", (?![^(]*\))", rest)
     base = name[:-1] if is_arm and name not in _RESULTS and name.endswith("s") else name
@@ -257,7 +273,7 @@ class MachineCode:
     Functions have their start, size and name.
     """
 
-    is_arm: bool
+    syntax: AssemblySyntax
     instructions: Mapping[int, Instruction]
     constants: Sequence[tuple[int, bytes]]
     functions: Sequence[tuple[int, int, str]]
@@ -292,10 +308,25 @@ class MachineCode:
 
     def initial_values(self) -> Values:
         """Return the registers at the start of a function whose return address is 0."""
-        kinds = {"r": 13} if self.is_arm else {"a": 8, "s": 12, "t": 7}
+        kinds = _REGISTERS[self.syntax]
         values: Values = {}
         for kind, count in kinds.items():
             values |= {f"{kind}{number}": None for number in range(count)}
         # errno is at an offset from tp; its address is not on the stack.
-        known = dict.fromkeys(("lr",) if self.is_arm else ("ra", "tp"), 0)
-        return values | known | {"sp": STACK_TOP, "flags": UNKNOWN_FLAGS}
+        known = dict.fromkeys((self.return_register, "tp"), 0)
+        values["sar"] = None
+        return values | known | {self.stack_register: STACK_TOP, "flags": UNKNOWN_FLAGS}
+
+    @property
+    def return_register(self) -> str:
+        """The register of return addresses."""
+        return _RETURN_REGISTERS[self.syntax]
+
+    @property
+    def stack_register(self) -> str:
+        """The stack pointer."""
+        return "a1" if self.syntax is AssemblySyntax.XTENSA else "sp"
+
+    def instruction_address(self, address: int) -> int:
+        """Return an address without the mark of Thumb code, which is its lowest bit."""
+        return address & ~1 if self.syntax is AssemblySyntax.ARM else address

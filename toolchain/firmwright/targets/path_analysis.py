@@ -185,9 +185,10 @@ class PathAnalysis:
                 if not state.frames:
                     state.begin = state.instructions, self._cycles.total
                 state.frames += ((state.entry, block.end, self._place(state)),)
-                state.address = state.entry = following & ~1
+                following = self._code.instruction_address(following)
+                state.address = state.entry = following
             elif state.frames or following:
-                self._leave(state, following & ~1)
+                self._leave(state, self._code.instruction_address(following))
             else:
                 most = max(most, state.instructions)
                 state = self._next()
@@ -216,8 +217,8 @@ class PathAnalysis:
             if not following:
                 what = "the call of the model is not found."
                 raise self._code.unknown(what, state.address)
-            state.address = following & ~1
-        state.values["lr" if self._code.is_arm else "ra"] = 0
+            state.address = self._code.instruction_address(following)
+        state.values[self._code.return_register] = 0
         return state
 
     def _step(self, block: Block, state: _State) -> int | None:
@@ -254,7 +255,7 @@ class PathAnalysis:
             instructions, cycles = state.begin
             cost = state.instructions - instructions, self._cycles.total - cycles
             self._calls.append((callee, *cost))
-            live = state.values["sp"]
+            live = state.values[self._code.stack_register]
             state.stack = {a: value for a, value in state.stack.items() if a >= live}
 
     def _suspend(self, source: int, state: _State) -> None:

@@ -90,8 +90,8 @@ def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
     """Return the lines of the program counter, and of the caller if they differ."""
-    counter = fault.register("pc", "mepc")
-    returns = fault.register("lr", "ra")
+    counter = fault.register("pc", "mepc", "epc1")
+    returns = fault.register("lr", "ra", "a0")
     if counter is None or returns is None:
         return (), ()
     # Bit 0 of a return address selects the instruction set; the call precedes it.

@@ -18,6 +18,7 @@ from firmwright.flows.measure.call_attribution import straight_calls
 from firmwright.pipeline import Compilation
 from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings
+from firmwright.targets.disassembly import syntax_of
 from firmwright.targets.machine_code import MachineCode
 from firmwright.targets.path_analysis import PathAnalysis, WorstPath
 
@@ -84,8 +85,8 @@ def bound_time(
     more than `timeout_s` seconds.
     """
     board = compiled.board
-    if not board.core.startswith(("cortex-m", "rv32")):
-        hint = "name a board with a Cortex-M or RISC-V core."
+    if board.is_host:
+        hint = "name a board with a microcontroller."
         raise UsageError(
             "bounds need the code of a microcontroller.", where=board.name, hint=hint
         )
@@ -98,9 +99,8 @@ def bound_time(
         start = symbol.address & ~1
         functions.append((start, symbol.size_bytes, symbol.name))
         starts[symbol.name] = start
-    is_arm = board.core.startswith("cortex-m")
     instructions, contents = disassemble(board, image.elf), read_contents(image.elf)
-    code = MachineCode(is_arm, instructions, contents, tuple(functions))
+    code = MachineCode(syntax_of(board.core), instructions, contents, tuple(functions))
     cycles = _cycle_bound(code, timing_board or board, board)
     limit_s = timeout_s or _TIMEOUT_S
     analysis = PathAnalysis(cycles, limit_s)

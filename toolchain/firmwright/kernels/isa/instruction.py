@@ -44,6 +44,7 @@ from firmwright.base.dtypes import (
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
+from firmwright.targets.disassembly import AssemblySyntax
 
 
 class RegisterClass(enum.Enum):
@@ -349,14 +350,14 @@ def _annotated_signature(semantics: Semantics) -> Signature:
 class InstructionSet:
     """A table of instructions, for cores that have `features` (see target kinds).
 
-    `parent` is the instruction set that this one extends. `is_arm` states how
-    targets/disassembly.py reads its assembly: as that of Arm, or of RISC-V.
+    `parent` is the instruction set that this one extends. `syntax` states how
+    targets/disassembly.py reads its assembly.
     """
 
     name: str
     features: frozenset[str]
     parent: "InstructionSet | None" = None
-    is_arm: bool = True
+    syntax: AssemblySyntax = AssemblySyntax.ARM
     rows: dict[str, Instr] = field(default_factory=dict)
 
     def instruction(

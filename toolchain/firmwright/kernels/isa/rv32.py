@@ -54,8 +54,9 @@ from firmwright.kernels.isa.words import (
     product_bits,
     remainder,
 )
+from firmwright.targets.disassembly import AssemblySyntax
 
-RV32 = InstructionSet("rv32", frozenset({"rvm"}), is_arm=False)
+RV32 = InstructionSet("rv32", frozenset({"rvm"}), syntax=AssemblySyntax.RISCV)
 _store = partial(store_row, RV32)
 _load = partial(load_row, RV32)
 

@@ -33,9 +33,14 @@ from firmwright.kernels.isa.words import (
     set_bits,
     trailing_zeros,
 )
+from firmwright.targets.disassembly import AssemblySyntax
 
-RV32_ZBA = InstructionSet("rv32_zba", frozenset({"zba"}), RV32, is_arm=False)
-RV32_ZBB = InstructionSet("rv32_zbb", frozenset({"zbb"}), RV32, is_arm=False)
+RV32_ZBA = InstructionSet(
+    "rv32_zba", frozenset({"zba"}), RV32, syntax=AssemblySyntax.RISCV
+)
+RV32_ZBB = InstructionSet(
+    "rv32_zbb", frozenset({"zbb"}), RV32, syntax=AssemblySyntax.RISCV
+)
 
 Rotation = Annotated[int, Immediate(range(1, 32))]
 

@@ -41,8 +41,11 @@ from firmwright.kernels.isa.words import (
     unsigned_high,
     unsigned_low,
 )
+from firmwright.targets.disassembly import AssemblySyntax
 
-RV32_PACKED = InstructionSet("rv32_packed", frozenset({"rvp"}), RV32, is_arm=False)
+RV32_PACKED = InstructionSet(
+    "rv32_packed", frozenset({"rvp"}), RV32, syntax=AssemblySyntax.RISCV
+)
 
 Bits = Annotated[int, Immediate(range(32))]
 

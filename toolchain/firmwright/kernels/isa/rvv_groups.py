@@ -28,9 +28,12 @@ from firmwright.kernels.isa.instruction import (
 from firmwright.kernels.isa.lanes import constant, shift_right
 from firmwright.kernels.isa.operations import lanewise
 from firmwright.kernels.isa.vectors import add, rounding_shift_right, saturate_cast
+from firmwright.targets.disassembly import AssemblySyntax
 
-RVV = InstructionSet("rvv", frozenset({"rvv"}), is_arm=False)
-RVV_FLOAT = InstructionSet("rvv_float", frozenset({"rvvf"}), RVV, is_arm=False)
+RVV = InstructionSet("rvv", frozenset({"rvv"}), syntax=AssemblySyntax.RISCV)
+RVV_FLOAT = InstructionSet(
+    "rvv_float", frozenset({"rvvf"}), RVV, syntax=AssemblySyntax.RISCV
+)
 
 _GROUPS = {64: "mf2", 128: "m1", 256: "m2", 512: "m4", 1024: "m8"}
 """Names of groups of registers of 128 bits, by the bits of all."""

@@ -52,8 +52,9 @@ from firmwright.kernels.isa.words import (
     leading_zeros,
     unsigned_low,
 )
+from firmwright.targets.disassembly import AssemblySyntax
 
-XTENSA = InstructionSet("xtensa", frozenset({"xtensa"}))
+XTENSA = InstructionSet("xtensa", frozenset({"xtensa"}), syntax=AssemblySyntax.XTENSA)
 _store = partial(store_row, XTENSA)
 _load = partial(load_row, XTENSA)
 

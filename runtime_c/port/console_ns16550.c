@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* console_ns16550.c: a 16550 UART with registers one byte apart, polled. It takes 16 samples per
- * bit; its first two registers are the divider while the latch bit of the line register is set.
+/* console_ns16550.c: a 16550 UART, polled, with registers FWR_CONSOLE_STRIDE bytes apart. It takes
+ * 16 samples per bit; its first two registers are the divider while the latch bit of the line
+ * register is set.
  */
 #include "fwr.h"
 #include "fwr_baud.h"
-#include "riscv32.h"
+#include "fwr_drivers.h"
 
 #if !defined(UART_REG) /* tests substitute a simulated chip */
-#define UART_REG(offset) (*(volatile uint8_t *)(FWR_CONSOLE_BASE + (offset)))
+#define UART_REG(number) (*(volatile uint8_t *)(FWR_CONSOLE_BASE + (number) * FWR_CONSOLE_STRIDE))
 #endif
 
 #define UART_DATA UART_REG(0u)
