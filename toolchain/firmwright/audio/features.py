@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from firmwright.audio.batches import compute_rows, frames_of
+from firmwright.audio.error_bounds import Definition, value_limits
 from firmwright.audio.joining import join_graphs, single_input
 from firmwright.audio.settings import (
     FrameWindow,
@@ -113,7 +115,7 @@ class Features:
         what = f"channels from {self.lowest_hz} to {self.highest_hz} Hz"
         require(bounds, what, f"frequencies up to {self.sample_rate / 2} Hz.")
         require(self.channels > 0, f"{self.channels} channels", "at least 1.")
-        for first, end in zip(*self._bank_bounds(), strict=True):
+        for first, end in pairwise(self._bank.bins_of_channels()):
             hint = "fewer channels or a longer transform."
             require(first < end, f"a channel without a frequency at bin {first}", hint)
         has_noise = self.gain is None or self.noise is not None
@@ -178,6 +180,41 @@ class Features:
         steps = (rows.astype(np.int32) - self.zero_point).astype(np.float32)
         return steps * np.float32(self.scale)
 
+    def limits(
+        self, samples: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return between which numbers the values of `compute` are, by proof.
+
+        The results, float64 [..., hops, width], are the logarithms of the amplitudes in
+        real numbers, less and more all roundings after the tables, and the ends of int8
+        where the transform may overflow (docs/decisions/0101-bounds-of-features.md).
+        Raise UsageError with noise reduction, which depends on all earlier hops.
+        """
+        hint = "features with noise=None and gain=None."
+        require(self.noise is None, "a bound with noise reduction", hint)
+        rows = self.compute(samples)
+        array = np.asarray(samples)[..., : rows.shape[-2] * self.hop]
+        limits = value_limits(self._definition, array.reshape(-1, array.shape[-1]))
+        ends = self.to_float(np.array([INT8.min, INT8.max], np.int8))
+        lower, upper = (np.clip(x, *ends).reshape(rows.shape) for x in limits)
+        return lower, upper
+
+    @property
+    def _definition(self) -> Definition:
+        cosines = None
+        if self.coefficients is not None:
+            table = cosine_table(self.coefficients, self.channels)
+            cosines = table / (1 << COSINE_BITS)
+        return Definition(
+            self.length,
+            self.hop,
+            window_weights(self.frame, self.window.value) / (1 << WEIGHT_BITS),
+            self._bank.matrix() / (1 << WEIGHT_BITS),
+            cosines,
+            self.log_scale,
+            self.scale,
+        )
+
     def model(self) -> Model:
         """Return the model of `samples` int16 [1, hop] to a row int8 [1, width]."""
         return Model(_graph(self))
@@ -212,10 +249,6 @@ class Features:
             self.lowest_hz,
             self.highest_hz,
         )
-
-    def _bank_bounds(self) -> tuple[list[int], list[int]]:
-        bounds = self._bank.bins_of_channels()
-        return bounds[:-1], bounds[1:]
 
 
 @lru_cache(maxsize=16)

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from firmwright.base.dtypes import Array
+from firmwright.extensions.tflm_signal.filter_bank import bank_matrix
 
 WEIGHT_BITS = 12
 """Binary digits after the point of window and filter weights."""
@@ -89,6 +90,10 @@ class MelBank:
         starts = np.concatenate([[0], np.cumsum(widths)[:-1]])
         tables = (weights, unweights, bounds[:-1], starts, widths)
         return [np.asarray(table).astype(np.int16) for table in tables]
+
+    def matrix(self) -> Array:
+        """Return the weights of all bins, int64 [length / 2 + 1, channels]."""
+        return bank_matrix(self.tables(), self.length // 2 + 1, self.channels)
 
 
 def gain_table(

@@ -92,22 +92,28 @@ def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(call.output.shape, UINT64),)
 
 
-def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    energy, *tables = arrays
-    weights, unweights, bins, starts, widths = (table.reshape(-1) for table in tables)
-    count = call.attributes(FilterBankAttrs).num_channels
-    energy = energy.reshape(call.output.elements // count, -1).astype(np.uint64)
-    # Products with signed weights are correct modulo 2^64.
-    bank = np.zeros((energy.shape[1], count), np.int64)
+def bank_matrix(tables: Sequence[Array], bins: int, channels: int) -> Array:
+    """Return the weights of all bins in all channels, int64 [bins, channels]."""
+    weights, unweights, firsts, starts, widths = (table.reshape(-1) for table in tables)
+    bank = np.zeros((bins, channels), np.int64)
     for channel, (first, start, width) in enumerate(
-        zip(bins.tolist(), starts.tolist(), widths.tolist(), strict=True)
+        zip(firsts.tolist(), starts.tolist(), widths.tolist(), strict=True)
     ):
         wide = max(width, 0)
         places, used = slice(first, first + wide), slice(start, start + wide)
         if channel > 0:
             bank[places, channel - 1] += weights[used]
-        if channel < count:
+        if channel < channels:
             bank[places, channel] += unweights[used]
+    return bank
+
+
+def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    energy, *tables = arrays
+    count = call.attributes(FilterBankAttrs).num_channels
+    energy = energy.reshape(call.output.elements // count, -1).astype(np.uint64)
+    # Products with signed weights are correct modulo 2^64.
+    bank = bank_matrix(tables, energy.shape[1], count)
     sums = energy @ bank.astype(np.uint64)
     return (sums.reshape(call.output.shape),)
 
