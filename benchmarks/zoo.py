@@ -7,7 +7,7 @@ Every model file in the folders that the catalog's sources.csv names by its SHA-
 compared with its reference runtime on this PC, as by `firmwright census`, and its needs
 are predicted for the boards, as by `firmwright fit`; nothing is emulated. Models that
 pass are written to models.csv and figures.csv; models that are in none of the folders
-keep their rows. All models take about half an hour on two cores.
+keep their rows. All models take about an hour on two cores with other work.
 """
 
 import argparse
