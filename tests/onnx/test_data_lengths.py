@@ -263,6 +263,19 @@ def test_integer_divisors_equal_onnx_runtime(op: str) -> None:
     assert not _mismatches(case, results(imported(model), arrays))
 
 
+@pytest.mark.parametrize("attrs", [{"axis": 1}, {}])
+def test_different_slices_of_a_constant_equal_onnx_runtime(
+    attrs: dict[str, int],
+) -> None:
+    net = Net()
+    x = net.weight(np.array([[3, 1, 3], [2, 5, 2]], np.int64))
+    y = net.node("Identity", net.input("x", (1,)))
+    values = net.node("Unique", x, outputs=4, sorted=0, **attrs)
+    arrays = {"x": np.ones(1, np.float32)}
+    case = net.model(y, *values), arrays
+    assert not _mismatches(case, results(imported(case[0]), arrays))
+
+
 def _net_with_an_empty_output() -> tuple[Net, str]:
     net = Net()
     bounds = [net.weight(np.array([value])) for value in (2, 2)]

@@ -38,13 +38,13 @@ _COPIED = 64
 
 
 class ChainOp(Enum):
-    """An operation of what is computed and an operand, in this order."""
+    """An operation of the computed value and an operand, in this order."""
 
     ADD = auto()
     SUB = auto()
     MUL = auto()
     SUB_FROM = auto()
-    """The operand minus what is computed."""
+    """The operand minus the computed value."""
 
 
 _OPS = {"add": ChainOp.ADD, "sub": ChainOp.SUB, "mul": ChainOp.MUL}
@@ -187,7 +187,7 @@ def find_chain(op: OpCall) -> Chain | None:
 
 
 def _has_types(op: OpCall, chain: Chain) -> bool:
-    """Return whether operands are floats, and int32 what the chain converts."""
+    """Return whether operands are floats, and the chain converts int32."""
     sources = [step.operand for step in chain.steps]
     floats = sources if chain.converts else [chain.start, *sources]
     kinds = [op.input(each) for each in floats if isinstance(each, int)]

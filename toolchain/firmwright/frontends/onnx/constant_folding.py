@@ -69,6 +69,8 @@ class ConstantFolder:
     ) -> list[Array] | None:
         if isinstance(node, SyntheticNode) or node.op_type in _NEVER_FOLDED:
             return None
+        if node.op_type == "Unique" and _is_unsorted(node):
+            return None
         if node.domain not in ("", "ai.onnx"):
             return None
         # Operators on text include regular expressions, which may take unbounded time.
@@ -91,6 +93,14 @@ class ConstantFolder:
             return None
         self.elements += sum(counts)
         return results
+
+
+def _is_unsorted(node: Message) -> bool:
+    """Return whether a Unique keeps the order, in which ONNX's reference errs.
+
+    It takes the elements along the first axis, whatever the axis.
+    """
+    return any(item.name == "sorted" and not item.i for item in node.attribute)
 
 
 def _result_elements(

@@ -341,7 +341,7 @@ def plan_dsp_sums(
 
 
 def _mixed_starts(packing: PairPacking, rows: ComputedChannels) -> Array:
-    """Return what sums begin with; those of odd channels are mixed if paired."""
+    """Return the first values of sums; those of odd channels are mixed if paired."""
     starts = rows.bias.copy()
     if packing.odd_shift:
         starts[1::2] = packing.mix_sums(starts[0::2], starts[1::2])

@@ -109,7 +109,7 @@ def _sums_call(
 def _finisher(
     b: Kernel, layer: IntegerLayer, sums: tir.Buffer
 ) -> Callable[[ArithExpr], None]:
-    """Return what emits the outputs of sums [pixel, channel] from a pixel on."""
+    """Return the writer of the outputs of sums [pixel, channel] from a pixel on."""
     pixels, outputs = sums.shape
     assert layer.requantization is not None
     epilogue = make_epilogue(b, layer.requantization, layer.bounds, INT8, outputs)
