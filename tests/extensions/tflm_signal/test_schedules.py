@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import INT16, INT32, UINT32, UINT64, Array
+from firmwright.base.dtypes import FLOAT32, INT16, INT32, UINT32, UINT64, Array
 from firmwright.extensions.tflm_signal import (
     bank_schedules,
     channel_schedules,
     fft_schedules,
     fft_vectors,
+    float_fft_vectors,
     normalized_schedules,
     root_schedules,
     scale_schedules,
@@ -92,6 +93,23 @@ def test_transforms_match_the_reference(
         )
         if schedule.configs(call):
             judge(call, schedule, [drawn(rng, (2, width), kind)])
+
+
+@pytest.mark.parametrize("length", [8, 32, 64, 128, 512])
+def test_transforms_of_floats_are_near_the_reference(length: int) -> None:
+    (schedule,) = float_fft_vectors.SCHEDULES
+    shape = TensorType((2, length), FLOAT32)
+    result = TensorType((2, length + 2), FLOAT32)
+    attrs = FftAttrs(length=length)
+    call = OpCall("rfft", (shape,), (result,), attrs, (None,))
+    padded = replace(call, inputs=(TensorType((2, length - 2), FLOAT32),))
+    assert not schedule.configs(padded)
+    assert bool(schedule.configs(call)) == (length in (32, 128, 512))
+    if schedule.configs(call):
+        x = np.random.default_rng(length).normal(size=shape.shape).astype(np.float32)
+        (expected,) = op_table()["rfft"].reference(call, [x])
+        (actual,) = results(call, schedule, [x])
+        np.testing.assert_allclose(actual, expected, atol=1e-6 * length)
 
 
 def bank(rng: np.random.Generator, channels: int, gap: int) -> OpCall:

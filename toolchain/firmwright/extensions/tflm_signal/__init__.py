@@ -5,6 +5,7 @@ from firmwright.base.extensions import Extension
 _ATTRIBUTES = f"{__name__}.attributes"
 _SCHEDULE_MODULES = (
     *("bank_schedules", "channel_schedules", "fft_schedules", "fft_vectors"),
+    "float_fft_vectors",
     *("normalized_schedules", "root_schedules", "scale_schedules"),
     "window_schedules",
 )
