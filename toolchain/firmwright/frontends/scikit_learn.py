@@ -21,7 +21,7 @@ _SUFFIXES = (".joblib", ".pkl", ".pickle")
 
 
 class Estimator(Protocol):
-    """What all estimators of scikit-learn have."""
+    """The common method of all estimators of scikit-learn."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 

@@ -168,7 +168,7 @@ def _is_below_zero(x: ArithExpr) -> ArithExpr:
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """The registers of the parts of a channel; they are what `_parts_of` computes."""
+    """The registers of the parts of a channel, those that `_parts_of` computes."""
 
     b: Kernel
     needed: Sequence[str]

@@ -55,7 +55,7 @@ class SensorFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def model_of(self, pipeline: Any, name: str = "pipeline") -> Model:
         """Return the model of a fitted pipeline whose first step this is.
 
-        It takes the samples of a run, and returns what the last step returns.
+        It takes the samples of a run, and returns the results of the last step.
         """
         steps = pipeline.steps if pipeline is not self else []
         if len(steps) < 2:
