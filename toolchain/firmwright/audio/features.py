@@ -256,14 +256,14 @@ def _graph(
     features: Features, rows: int = 0, wanted: TensorType | None = None
 ) -> IRModule:
     """Return the graph of the features, or of `rows` of them in the type `wanted`."""
-    graph = _FrontEnd(features)
+    graph = FrontEnd(features)
     row = graph.quantized_row(graph.channels(graph.spectrum()))
     if wanted is not None:
         row = graph.converted(graph.history(row, rows), wanted)
     return graph.g.module(row)
 
 
-class _FrontEnd:
+class FrontEnd:
     """The calls of a front end; each value has one frame, on its first axis."""
 
     def __init__(self, features: Features) -> None:
@@ -370,9 +370,10 @@ class _FrontEnd:
         self.g.set_next_state(estimate, following)
         return remaining, following
 
-    def quantized_row(self, amplitudes: Value) -> Value:
-        own, g = self.features, self.g
-        logs = g.call(
+    def logarithms(self, amplitudes: Value) -> Value:
+        """Emit the logarithms of the amplitudes, int16 in steps of 1 / `log_scale`."""
+        own = self.features
+        return self.g.call(
             "filter_bank_log",
             amplitudes,
             dtype="int16",
@@ -380,6 +381,10 @@ class _FrontEnd:
             input_correction_bits=correction_bits(own.length),
             output_scale=own.log_scale,
         )
+
+    def quantized_row(self, amplitudes: Value) -> Value:
+        own, g = self.features, self.g
+        logs = self.logarithms(amplitudes)
         if own.coefficients is not None:
             logs = self._cosine_transform(logs, own.coefficients)
         return g.call(

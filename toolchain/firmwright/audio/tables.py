@@ -1,8 +1,8 @@
 """Constant tables of the front end: window, mel filter bank and gain control.
 
 They have the formats of TFLM's signal library. Intermediate values are float32 as in
-its C, because the last bit of a weight depends on it. Functions are computed in float64
-and rounded: those of float32 differ between processors.
+its C, because the last bit of a weight depends on it. Functions are those of float64,
+rounded, except the logarithm (float_logarithm.py): no result depends on this machine.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from firmwright.audio.float_logarithm import log1p_float32
 from firmwright.base.dtypes import Array
 from firmwright.extensions.tflm_signal.filter_bank import bank_matrix
 
@@ -37,8 +38,7 @@ def _fixed(weights: Array) -> Array:
 
 
 def _mel(hertz: Array) -> Array:
-    ratio = (hertz / np.float32(700)).astype(np.float64)
-    return np.asarray(np.float32(1127) * np.log1p(ratio).astype(np.float32))
+    return np.asarray(np.float32(1127) * log1p_float32(hertz / np.float32(700)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,15 +57,17 @@ class Extension:
     """Modules with `PARTITION_METHODS`: value of --partition -> `PartitionMethod`."""
     export_formats: ModuleNames = ()
     """Modules with `EXPORT_FORMATS`: value of export --format -> `ExportFormat`."""
+    export_commands: ModuleNames = ()
+    """Modules with `EXPORT_COMMANDS`: value of export --format -> function.
+
+    It performs the verb with its arguments, for packages of more than the models.
+    """
     firmware_mains: ModuleNames = ()
     """Modules with `FIRMWARE_MAINS`: value of --firmware -> maker of a main program."""
     board_tables: ModuleNames = ()
     """Modules with `BOARD_TABLES`: table of a board file -> function that reads it."""
     boot_loaders: ModuleNames = ()
-    """Modules with `BOOT_LOADERS`: name -> `BootLoader`.
-
-    The name is the value of export --format and flash --runner.
-    """
+    """Modules with `BOOT_LOADERS`: value of flash --runner -> `BootLoader`."""
     command_line: ModuleNames = ()
     """Packages with the layout of `firmwright.cli`.
 

@@ -1,4 +1,4 @@
-"""Boot loaders of extensions, for which `export` writes updates that `flash` sends."""
+"""Boot loaders of extensions, to which `flash` sends updates."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -13,12 +13,11 @@ from firmwright.cli.verb import Outcome
 class BootLoader:
     """A boot loader that starts images of a form of its own, such as signed ones.
 
-    `export` writes an update for `export --format NAME`, and `flash` sends one for
-    `flash --runner NAME`; both get the arguments of the verb. `flash_options` are the
-    options that the extension adds to `flash`, which need this runner.
+    `flash` sends an update for `flash --runner NAME`; it gets the arguments of the
+    verb. `flash_options` are the options that the extension adds to `flash`, which need
+    this runner.
     """
 
-    export: Callable[[argparse.Namespace], Outcome]
     flash: Callable[[argparse.Namespace], Outcome]
     flash_options: tuple[str, ...] = ()
 

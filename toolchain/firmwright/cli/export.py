@@ -2,12 +2,16 @@
 
 import argparse
 
-from firmwright.cli.boot_loaders import boot_loaders
+from firmwright.base.extensions import merge_tables
 from firmwright.cli.fit import figures, fit_to_json
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
-from firmwright.flows.export.package_export import export_model, parts_of
+from firmwright.flows.export.package_export import (
+    ExportedPackage,
+    export_model,
+    parts_of,
+)
 from firmwright.flows.export.text_arguments import read_text_argument
 from firmwright.flows.predict.fit import fit_of_program
 from firmwright.package.export_input import PackageMetadata
@@ -16,8 +20,12 @@ from firmwright.pipeline import Bundle, Compilation, bundle
 
 def run(args: argparse.Namespace) -> Outcome:
     check_several_models(args, {})
-    if loader := boot_loaders().get(args.format):
-        return loader.export(args)
+    commands = merge_tables(
+        None, "EXPORT_COMMANDS", lambda extension: extension.export_commands
+    )
+    if command := commands.get(args.format):
+        outcome: Outcome = command(args)
+        return outcome
     metadata = package_metadata(args)
     compiled = compile_for_export(args)
     package = export_model(
@@ -28,18 +36,25 @@ def run(args: argparse.Namespace) -> Outcome:
         measure_stack=args.measure_stack,
         metadata=metadata,
     )
+    return show_package(compiled, args.format, package)
+
+
+def show_package(
+    compiled: Compilation | Bundle, form: str, package: ExportedPackage
+) -> Outcome:
+    """Return what `export` prints of a package in the format `form`."""
     fits = [fit_of_program(part) for part in parts_of(compiled)]
     data: dict[str, object] = {
         "model": compiled.summary.model,
         "board": compiled.board.name,
-        "format": args.format,
+        "format": form,
         "output": str(package.path),
         "files": list(package.tree.files),
         "models": [fit_to_json(fit) for fit in fits],
     }
     rows: list[tuple[str, Cell]] = [
         ("package", str(package.path)),
-        ("format", args.format),
+        ("format", form),
         ("files", len(package.tree.files)),
     ]
     for fit in fits:

@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -87,8 +87,9 @@ def _send_update(args: argparse.Namespace) -> Outcome:
     return Outcome(data, "\n".join([table, *notes]))
 
 
+EXPORT_COMMANDS: Mapping[str, Callable[[argparse.Namespace], Outcome]] = {
+    "mcuboot": _export_update
+}
 BOOT_LOADERS: Mapping[str, BootLoader] = {
-    "mcuboot": BootLoader(
-        export=_export_update, flash=_send_update, flash_options=("confirm",)
-    )
+    "mcuboot": BootLoader(flash=_send_update, flash_options=("confirm",))
 }

@@ -24,6 +24,7 @@ from firmwright.flows.samples.reference_outputs import (
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir.printer import print_module
 from firmwright.package.export_format import (
+    ExportFormat,
     describe_usage,
     export_package,
     find_export_format,
@@ -63,14 +64,17 @@ class ExportedPackage:
 
 def export_model(
     compiled: Compilation | Bundle,
-    form: str,
+    form: str | ExportFormat,
     output: str | Path | None = None,
     *,
     with_tests: bool = False,
     measure_stack: bool = False,
     metadata: PackageMetadata = NO_METADATA,
 ) -> ExportedPackage:
-    """Write the package to `output`, else to the usual name."""
+    """Write the package in a format, or in that of a name, to `output`.
+
+    By default the package has its usual name.
+    """
     exported = _export_input(compiled, metadata)
     headers: dict[str, str] = {}
     stacks: dict[str, str] = {}
@@ -83,13 +87,13 @@ def export_model(
             stacks[part.module.name] = f"{stack.size_bytes:,} bytes, {how}"
     tree = SourceTree({**exported.tree.files, **headers})
     exported = replace(exported, tree=tree)
-    chosen = find_export_format(form)
-    option = "--with-tests" if with_tests else f"--format {form}"
+    chosen = find_export_format(form) if isinstance(form, str) else form
+    option = "--with-tests" if with_tests else f"--format {chosen.name}"
     if isinstance(compiled, Bundle) and (with_tests or not chosen.takes_several_models):
         what = f"{option} accepts a single model; {len(compiled.parts)} were given."
         raise UsageError(what, hint="export the models separately with it.")
     if with_tests and not chosen.takes_tests:
-        what = f"a package in the format {form} cannot contain tests."
+        what = f"a package in the format {chosen.name} cannot contain tests."
         raise UsageError(what, hint="omit --with-tests, or give another --format.")
     tests: PackageTests | None = None
     if with_tests and isinstance(compiled, Compilation):
