@@ -28,6 +28,7 @@ from firmwright.audio.settings import (
     GainControl,
     NoiseReduction,
     require,
+    require_stride,
 )
 from firmwright.audio.tables import (
     COSINE_BITS,
@@ -56,11 +57,6 @@ from firmwright.ir.module import IRModule
 _SMOOTHING_BITS, _SHARE_BITS, _GAIN_BITS = 10, 14, 21
 _LENGTHS = tuple(1 << n for n in range(6, 15))
 _FRAME = "features/frame"
-
-
-def _require_stride(stride: int) -> None:
-    hint = "an integer of at least 1: how many hops there are for a run of the network."
-    require(0 < stride <= INT32.max, f"a stride of {stride} hops", hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +163,7 @@ class Features:
         overlapping windows.
         """
         require(rows > 0, f"a window of {rows} rows", "at least 1.")
-        _require_stride(stride)
+        require_stride(stride)
         computed = self.compute(samples)
         shape = (*computed.shape[:-2], rows - 1, self.width)
         before = np.full(shape, self.zero_point, np.int8)
@@ -228,7 +224,7 @@ class Features:
         input has a multiple of `width` elements, the rows from the oldest to the
         newest, of float32 or quantized. Raise UsageError for others.
         """
-        _require_stride(stride)
+        require_stride(stride)
         wanted = single_input(network.module)
         rows = wanted.type.elements // self.width
         if rows * self.width != wanted.type.elements:

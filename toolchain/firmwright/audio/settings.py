@@ -12,6 +12,11 @@ def require(is_valid: bool, what: str, hint: str) -> None:
         raise UsageError(f"{what} is not possible.", hint=hint)
 
 
+def require_stride(stride: int) -> None:
+    hint = "an integer of at least 1: how many hops there are for a run of the network."
+    require(0 < stride <= INT32.max, f"a stride of {stride} hops", hint)
+
+
 class FrameWindow(enum.Enum):
     """The weights of a frame, symmetric; the value is the constant part."""
 
