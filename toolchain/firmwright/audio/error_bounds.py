@@ -19,7 +19,7 @@ from firmwright.extensions.tflm_signal.fft_lowering import (
     real_twiddle_factors,
     twiddle_factors,
 )
-from firmwright.extensions.tflm_signal.filter_bank import LN2, log_table
+from firmwright.extensions.tflm_signal.logarithms import LN2, log_table
 
 _BITS = 15
 _PAIR = np.sqrt(0.5)

@@ -4,11 +4,10 @@
         -> square root (-> less noise (-> gain)) -> logarithm
         (-> cosine transform) -> int8
 
-The steps up to the logarithm are operators of TFLM's signal library
-(docs/reference/operators.md), and the batches are computed by the references of the
-operators. Without noise reduction a
-value is ln(sum(w |X|^2)) / 2 for a transform X of the windowed samples and weights w of
-the channel, and at least 0; docs/decisions/0098-audio-features.md bounds the error.
+The steps up to the logarithm are operators of TFLM's signal library, and the batches
+are computed by their references. Without noise reduction a value is
+ln(sum(w |X|^2)) / 2 for a transform X of the windowed samples and weights w of the
+channel, and at least 0; docs/decisions/0098-audio-features.md bounds the error.
 """
 
 from __future__ import annotations

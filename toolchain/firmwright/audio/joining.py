@@ -38,7 +38,9 @@ def join_graphs(front: IRModule, network: IRModule, stride: int = 1) -> IRModule
     entry, constants = network.entry_graph, dict(network.constants)
     functions = dict(network.functions)
     if stride > 1:
-        entry = _Strided(constants, functions, names.taken).graph(entry, stride)
+        branches = {graph.name: graph for graph in network.graphs}
+        entry = _Strided(constants, branches, names.taken).graph(entry, stride)
+        functions |= branches
     names.renamed[result.name] = entry.params[0].name
     head = names.graph(front.entry_graph)
     for name, constant in front.constants.items():

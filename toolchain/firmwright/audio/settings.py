@@ -3,6 +3,7 @@
 import enum
 from dataclasses import dataclass
 
+from firmwright.base.dtypes import INT32
 from firmwright.base.errors import UsageError
 
 

@@ -38,7 +38,8 @@ def _fixed(weights: Array) -> Array:
 
 
 def _mel(hertz: Array) -> Array:
-    return np.asarray(np.float32(1127) * log1p_float32(hertz / np.float32(700)))
+    ratio = np.asarray(hertz / np.float32(700), np.float32)
+    return np.asarray(np.float32(1127) * log1p_float32(ratio))
 
 
 @dataclass(frozen=True, slots=True)

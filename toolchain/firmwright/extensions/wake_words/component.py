@@ -11,7 +11,11 @@ from firmwright.extensions.wake_words.front_end import FEATURES, samples_of_step
 from firmwright.extensions.wake_words.manifest import WakeWord
 from firmwright.package.export_format import Content, ExportFormat
 from firmwright.package.export_input import ExportInput
-from firmwright.package.template_values import ModelValues, template_values
+from firmwright.package.template_values import (
+    ModelValues,
+    model_values,
+    template_values,
+)
 
 COMPONENT = "firmwright_wake_words"
 _FOLDER = f"components/{COMPONENT}"
@@ -66,7 +70,10 @@ class WakeWordsFormat(ExportFormat):
 
     def _values(self, exported: ExportInput) -> dict[str, object]:
         values = template_values(exported)
-        models = {model.summary.model: model for model in values["models"]}
+        models = {
+            summary.model: model_values(summary, exported.devices)
+            for summary in exported.models
+        }
         stems = {word.model.stem: word for word in self.words}
         listeners: list[_Listener] = []
         for name, word in stems.items():
