@@ -296,8 +296,58 @@ def test_a_file_of_keras_2_that_keras_3_cannot_load_is_explained(
         load_model(keras_file(tmp_path))
     assert str(caught.value).startswith(
         "net.keras: the model was saved by Keras 2, and Keras 3 cannot load it: Unrecognized "
-        "argument. Try: convert it where Keras 2 is"
+        "argument. Try: pip install tf_keras, which loads files of Keras 2"
     )
+
+
+KERAS_3_REFUSES = """
+__version__ = "3.11.3"
+class models:
+    def load_model(source, compile, safe_mode):
+        raise TypeError("Unrecognized argument")
+"""
+TF_KERAS_MODULE = """
+class models:
+    def load_model(source, compile, safe_mode):
+        assert source.endswith(".keras") and not compile and safe_mode
+        return Model()
+class Input:
+    shape = (None, 8)
+    __repr__ = lambda self: "x"
+class Model:
+    inputs = [Input()]
+"""
+CONCRETE_FUNCTIONS = """
+class Concrete:
+    def get_concrete_function(self, signature):
+        return repr(signature)
+def function(model):
+    return Concrete()
+def from_concrete_functions(functions, model):
+    assert functions == ["x"]
+    return TFLiteConverter
+TFLiteConverter.from_concrete_functions = from_concrete_functions
+"""
+
+
+def test_a_file_of_keras_2_is_loaded_by_tf_keras(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, KERAS_3_REFUSES)
+    packages = tmp_path / "packages"
+    (packages / "tf_keras.py").write_text(TF_KERAS_MODULE)
+    with (packages / "tensorflow.py").open("a") as module:
+        module.write(CONCRETE_FUNCTIONS)
+    assert load_model(keras_file(tmp_path)).module.entry_graph.params
+
+
+def test_without_tf_keras_the_error_of_keras_3_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, KERAS_3_REFUSES)
+    with pytest.raises(ModelError, match="Unrecognized argument") as caught:
+        load_model(keras_file(tmp_path))
+    assert "pip install tf_keras" in str(caught.value)
 
 
 def test_without_tensorflow_the_conversion_is_explained(

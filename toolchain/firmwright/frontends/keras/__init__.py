@@ -155,9 +155,8 @@ def _error(answer: Mapping[str, object], file: str) -> FirmwrightError:
             return ModelError.broken(f"{what}.", file)
     if str(answer.get("saved_by", "")).startswith(("1.", "2.")):
         hint = (
-            "convert it where Keras 2 is (TensorFlow 2.15 or older, or the package "
-            "tf_keras): tf.lite.TFLiteConverter.from_keras_model(model).convert(), and "
-            "use the .tflite file."
+            "pip install tf_keras, which loads files of Keras 2; or convert the "
+            "model where it was made, by TFLiteConverter as in docs/models.md."
         )
         last = what.strip().splitlines()[-1:] or [""]
         old = (

@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firmwright.frontends.keras.config_check import find_foreign_classes
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OLDEST_KERAS = (3, 11, 3)
 """The first version that refuses code in .h5 files, too, with `safe_mode`."""
+_EARLIER_VERSIONS = ("1.", "2.")
+"""Keras 3 cannot load all files of these; the package tf_keras is Keras 2."""
 
 
 def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
@@ -40,25 +42,66 @@ def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
         return refusal
     try:
         import keras
-        import tensorflow as tf
+        import tensorflow  # noqa: F401
     except ImportError:
         return {"status": "missing"}
     if _version(keras.__version__) < OLDEST_KERAS:
         return {"status": "old", "version": keras.__version__}
-    model = keras.models.load_model(str(source), compile=False, safe_mode=True)
-    inputs = model.inputs if len(model.inputs) == 1 else [model.input]
-    signature = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([x.shape[0] or 1, *x.shape[1:]], x.dtype, name=x.name),
-        inputs,
-    )
-    with tempfile.TemporaryDirectory() as saved:
-        model.export(
-            saved, format="tf_saved_model", input_signature=signature, verbose=False
-        )
-        converted = tf.lite.TFLiteConverter.from_saved_model(saved).convert()
+    try:
+        model = keras.models.load_model(str(source), compile=False, safe_mode=True)
+    except Exception:
+        if not _saved_by(source).startswith(_EARLIER_VERSIONS):
+            raise
+        model = _load_by_keras_2(source)
+        if model is None:
+            raise
+        converted = _convert_by_keras_2(model)
+    else:
+        converted = _convert_by_keras_3(model)
     (folder / "model.tflite").write_bytes(converted)
     is_open = any(x.shape[0] is None for x in model.inputs)
     return {"status": "converted", "open_batch": is_open}
+
+
+def _convert_by_keras_3(model: Any) -> bytes:
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as saved:
+        model.export(
+            saved,
+            format="tf_saved_model",
+            input_signature=_signature(model),
+            verbose=False,
+        )
+        return bytes(tf.lite.TFLiteConverter.from_saved_model(saved).convert())
+
+
+def _load_by_keras_2(source: Path) -> Any:
+    """Load a file, whose classes are checked, by tf_keras; None without the package."""
+    try:
+        import tf_keras
+    except ImportError:
+        return None
+    return tf_keras.models.load_model(str(source), compile=False, safe_mode=True)
+
+
+def _convert_by_keras_2(model: Any) -> bytes:
+    import tensorflow as tf
+
+    function = tf.function(model).get_concrete_function(*_signature(model))
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], model)
+    return bytes(converter.convert())
+
+
+def _signature(model: Any) -> Any:
+    """Return the types of the arguments of a call, with 1 for an open batch."""
+    import tensorflow as tf
+
+    inputs = model.inputs if len(model.inputs) == 1 else [model.input]
+    return tf.nest.map_structure(
+        lambda x: tf.TensorSpec([x.shape[0] or 1, *x.shape[1:]], x.dtype, name=x.name),
+        inputs,
+    )
 
 
 def _check_hdf5(source: Path) -> dict[str, object] | None:
