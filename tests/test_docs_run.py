@@ -71,6 +71,8 @@ REASONS = {
     "waits for the runner": r"--serve",
     "serves until it is interrupted": r"firmwright studio",
     "needs PyTorch": r"torch\.",
+    "needs TensorFlow": r"import tensorflow",
+    "needs alsa-utils": r"/alsa/",
     "needs a cluster": r"dask|--scheduler",
     "needs Zephyr's west": r"^west ",
     "needs a copy of CMSIS-NN": r"--cmsis-nn",

@@ -147,9 +147,9 @@ def first_only(model, options, request):
 BOARD_TABLES = {"siren": lambda table, memory: read_table(table, Siren)}
 FIRMWARE_MAINS = {"button": lambda compiled: Button()}
 PARTITION_METHODS = {"first": first_only}
+EXPORT_COMMANDS = {"acme": lambda args: Outcome({"written": args.format})}
 BOOT_LOADERS = {
     "acme": BootLoader(
-        export=lambda args: Outcome({"written": args.format}),
         flash=lambda args: Outcome({"sent": args.model}),
         flash_options=("loud",),
     )
@@ -157,6 +157,7 @@ BOOT_LOADERS = {
 EXTENSION = Extension(
     name="acme",
     board_tables=("acme_extras",),
+    export_commands=("acme_extras",),
     boot_loaders=("acme_extras",),
     command_line=("acme_extras",),
     firmware_mains=("acme_extras",),

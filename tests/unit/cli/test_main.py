@@ -26,6 +26,7 @@ from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.cli import boards
 from firmwright.cli.boot_loaders import boot_loaders
 from firmwright.cli.demo import EMULATED_BOARD
+from firmwright.cli.export import export_commands
 from firmwright.cli.main import _parser, error_object, to_json_value, verbs
 from firmwright.cli.options import describe_verb
 from firmwright.cli.quantize import ACTIVATIONS, METHODS
@@ -113,7 +114,7 @@ def test_choices_and_defaults_of_options_are_those_of_the_code():
         ("compile", "optimize"): OPTIMIZE_GOALS,
         ("erase", "runner"): FLASH_RUNNERS,
         ("evaluate", "metric"): METRICS,
-        ("export", "format"): (*export_formats(), *boot_loaders()),
+        ("export", "format"): (*export_formats(), *export_commands()),
         ("flash", "runner"): (*FLASH_RUNNERS, *boot_loaders()),
         ("mlperf", "task"): [task.name for task in TASKS],
         ("partition", "optimize"): OPTIMIZE_GOALS,

@@ -1,6 +1,7 @@
 """`firmwright export`: export models as a package for another build system."""
 
 import argparse
+from collections.abc import Callable, Mapping
 
 from firmwright.base.extensions import merge_tables
 from firmwright.cli.fit import figures, fit_to_json
@@ -20,12 +21,8 @@ from firmwright.pipeline import Bundle, Compilation, bundle
 
 def run(args: argparse.Namespace) -> Outcome:
     check_several_models(args, {})
-    commands = merge_tables(
-        None, "EXPORT_COMMANDS", lambda extension: extension.export_commands
-    )
-    if command := commands.get(args.format):
-        outcome: Outcome = command(args)
-        return outcome
+    if command := export_commands().get(args.format):
+        return command(args)
     metadata = package_metadata(args)
     compiled = compile_for_export(args)
     package = export_model(
@@ -37,6 +34,13 @@ def run(args: argparse.Namespace) -> Outcome:
         metadata=metadata,
     )
     return show_package(compiled, args.format, package)
+
+
+def export_commands() -> Mapping[str, Callable[[argparse.Namespace], Outcome]]:
+    """Return the functions of formats that perform the verb themselves, by format."""
+    return merge_tables(
+        None, "EXPORT_COMMANDS", lambda extension: extension.export_commands
+    )
 
 
 def show_package(
