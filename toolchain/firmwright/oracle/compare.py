@@ -3,7 +3,8 @@
 Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r
 is the reference tensor; NaNs and infinities must agree in position and sign. In a model
 that computes in float64 only, the bound is 1e-9 max|r| + 1e-12. Floats of 16 or fewer
-bits that the model makes add a unit in the last place (`with_rounding_to`).
+bits that the model makes add a unit in the last place (`with_rounding_to`). A value
+with an interval by proof is also correct within the bound of that interval.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,18 @@ from firmwright.base.dtypes import Array, DType, find_dtype
 from firmwright.base.errors import InternalError, MismatchError
 
 Tensors = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Arrays of the shape of a tensor, between which each of its values must be."""
+
+    low: Array
+    high: Array
+
+
+Intervals = Mapping[str, Interval]
+"""Intervals by the names of tensors, of which some have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +73,27 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Totals over all samples, with the largest absolute error and first mismatch."""
+    """Totals over all samples, with the largest absolute error and first mismatch.
+
+    `proved` values exceed the tolerance, but not that of their intervals.
+    """
 
     values: int
     mismatches: int
     max_abs_error: int | float
     first: Difference | None
+    proved: int = 0
 
 
 def compare_outputs(
     expected: Sequence[Tensors],
     actual: Sequence[Tensors],
     tolerance: Tolerance = WHOLE_MODEL,
+    intervals: Sequence[Intervals] = (),
 ) -> Comparison:
     """Compare each tensor of `expected` with its counterpart, sample by sample.
 
+    `intervals` are those of each sample, or none.
     Raises MismatchError if shapes or dtypes differ, InternalError if the numbers of
     samples do.
     """
@@ -84,13 +103,18 @@ def compare_outputs(
         )
     parts: list[Comparison] = []
     for sample, tensors in enumerate(expected):
+        proved = intervals[sample] if intervals else {}
         for name, reference in tensors.items():
             result = _namesake(actual[sample], name)
             count = actual[sample].get(count_name(name))
             if count is not None and count_name(name) not in tensors:
                 parts.append(compare_length(sample, name, reference, result, count))
                 result = cut_to_reference(result, reference)
-            parts.append(compare_tensor(sample, name, reference, result, tolerance))
+            interval = proved.get(name)
+            compared = compare_tensor(
+                sample, name, reference, result, tolerance, interval
+            )
+            parts.append(compared)
     return merge_comparisons(parts)
 
 
@@ -100,6 +124,7 @@ def compare_tensor(
     expected: Array,
     actual: Array,
     tolerance: Tolerance = WHOLE_MODEL,
+    interval: Interval | None = None,
 ) -> Comparison:
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         raise MismatchError(
@@ -112,13 +137,13 @@ def compare_tensor(
         )
     dtype = find_dtype(expected.dtype.name)
     if dtype is not None and dtype.has_fractions:
-        errors, wrong = _float_errors(expected, actual, tolerance)
+        errors, wrong, proved = _float_errors(expected, actual, tolerance, interval)
     else:
         # int64 holds the difference of two 32-bit values; wider values use Python
         # integers.
         wide = np.int64 if expected.dtype.itemsize <= 4 else np.object_
         errors = np.abs(actual.astype(wide) - expected.astype(wide))
-        wrong = expected != actual
+        wrong, proved = expected != actual, 0
     mismatches = int(np.count_nonzero(wrong))
     maximum = errors.max() if errors.size else 0
     largest = maximum.item() if isinstance(maximum, np.generic) else int(maximum)
@@ -127,7 +152,7 @@ def compare_tensor(
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         wanted = expected[index].item()
         first = Difference(sample, name, index, wanted, actual[index].item())
-    return Comparison(int(expected.size), mismatches, largest, first)
+    return Comparison(int(expected.size), mismatches, largest, first, proved)
 
 
 def compare_length(
@@ -153,23 +178,27 @@ def cut_to_reference(actual: Array, expected: Array) -> Array:
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
     """Combine comparisons; `first` is the first difference of any of them."""
-    values = mismatches = 0
+    values = mismatches = proved = 0
     largest: int | float = 0
     first: Difference | None = None
     for part in parts:
         values += part.values
         mismatches += part.mismatches
+        proved += part.proved
         # A NaN error counts as the largest; comparisons with NaN are false.
         if not part.max_abs_error <= largest:
             largest = part.max_abs_error
         first = first or part.first
-    return Comparison(values, mismatches, largest, first)
+    return Comparison(values, mismatches, largest, first, proved)
 
 
 def _float_errors(
-    expected: Array, actual: Array, tolerance: Tolerance
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return absolute errors (0 for equal NaNs, infinities), and which are wrong."""
+    expected: Array, actual: Array, tolerance: Tolerance, interval: Interval | None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
+    """Return absolute errors (0 for equal NaNs, infinities), and which are wrong.
+
+    The last result is the number of those that only the interval makes correct.
+    """
     reference = expected.astype(np.float64)
     value = actual.astype(np.float64)
     same = (reference == value) | (np.isnan(reference) & np.isnan(value))
@@ -179,7 +208,12 @@ def _float_errors(
     finite = np.abs(reference[np.isfinite(reference)])
     largest = finite.max() if finite.size else 0.0
     bound = tolerance.relative * largest + tolerance.absolute
-    return errors, ~same & ~(errors <= bound)
+    beyond = ~same & ~(errors <= bound)
+    wrong = beyond
+    if interval is not None and interval.low.shape == value.shape:
+        low, high = interval.low - bound, interval.high + bound
+        wrong = beyond & ~((low <= value) & (value <= high))
+    return errors, wrong, int(np.count_nonzero(beyond & ~wrong))
 
 
 def _namesake(tensors: Tensors, name: str) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -32,8 +33,9 @@ from firmwright.flows.samples.sample_batches import (
     generate_samples,
     read_inputs,
 )
+from firmwright.flows.verify.spectrum_bounds import compare_with_proof
 from firmwright.flows.verify.verification import index_ranges
-from firmwright.oracle.compare import Tolerance, compare_outputs, compare_tensor
+from firmwright.oracle.compare import Comparison, Tolerance, compare_tensor
 from firmwright.pipeline import Compilation
 
 
@@ -105,7 +107,8 @@ def check_outputs(
     for row, wanted, own in zip(evidence.outputs, expected, again, strict=True):
         yield _check_values(row, wanted, tolerance)
         yield _check_hash(row, own, is_rerun=bool(rerun))
-    yield from _check_comparison(evidence, reference, rerun, tolerance)
+    compare = partial(compare_with_proof, compiled.imported, batch.samples)
+    yield from _check_comparison(evidence, reference, rerun, compare)
 
 
 def _signature(row: OutputValues) -> tuple[object, ...]:
@@ -144,7 +147,7 @@ def _check_comparison(
     evidence: Evidence,
     reference: ReferenceOutputs,
     rerun: Sequence[Tensors],
-    tolerance: Tolerance,
+    compare: Callable[[Sequence[Tensors], Sequence[Tensors]], Comparison],
 ) -> Iterator[Finding]:
     """Check the sender's comparison with the reference."""
     recorded, name, expected = evidence.reference, reference.name, reference.outputs
@@ -161,7 +164,7 @@ def _check_comparison(
             reason = "The record does not have all values."
             yield unchecked(f"reference.{part}", reason)
         return
-    compared = compare_outputs(expected, actual, tolerance)
+    compared = compare(expected, actual)
     for part in ("values", "mismatches", "max_abs_error"):
         own = getattr(compared, part)
         yield compare_values(f"reference.{part}", getattr(recorded, part), own)

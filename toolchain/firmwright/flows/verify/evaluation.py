@@ -32,7 +32,6 @@ from firmwright.flows.samples.metrics import ModelRun, Task, make_task, score_ru
 from firmwright.flows.samples.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
-    float_tolerance,
     reference_runtime,
     run_numpy_reference,
     run_oracle_reference,
@@ -43,9 +42,9 @@ from firmwright.flows.verify.layer_accuracy import (
     find_ranges,
     measure_layers,
 )
+from firmwright.flows.verify.spectrum_bounds import compare_with_proof
 from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.module import IoTensor, IRModule
-from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
 from firmwright.report.evaluation import (
     ChangedSample,
@@ -173,8 +172,9 @@ def _own_runs(
         ModelRun("model", reference.name, inputs, of_model),
         ModelRun("firmware", board, inputs, of_firmware),
     ]
-    tolerance = float_tolerance(compiled.imported)
-    return runs, compare_outputs(reference.outputs, outputs, tolerance).mismatches
+    expected = reference.outputs
+    compared = compare_with_proof(compiled.imported, samples, expected, outputs)
+    return runs, compared.mismatches
 
 
 def compare_models(

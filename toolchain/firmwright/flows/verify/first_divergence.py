@@ -24,10 +24,11 @@ from firmwright.flows.board.model_session import SessionOpener
 from firmwright.flows.predict.run_schedule import operator_devices
 from firmwright.flows.samples.reference_outputs import ReferenceOutputs
 from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.flows.verify.spectrum_bounds import has_spectra, spectrum_intervals
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import prim_calls, walk
-from firmwright.oracle.compare import Comparison, compare_tensor
+from firmwright.oracle.compare import Comparison, Intervals, compare_tensor
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
@@ -72,17 +73,20 @@ def locate_first_divergence(
     has_floats = any(operator.is_float for operator in operators)
     if has_floats or compiled.module.io.state:
         find = _by_values
+    intervals: tuple[Intervals, ...] = ({},) * len(samples)
+    if has_spectra(compiled.imported):
+        intervals = spectrum_intervals(compiled.imported, samples)
     differences: list[FirstDivergence] = []
     devices = operator_devices(compiled.module)
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
-        pairs = zip(samples, reference.layers, strict=True)
-        for number, (sample, layers) in enumerate(pairs):
+        rows = zip(samples, reference.layers, intervals, strict=True)
+        for number, (sample, layers, proved) in enumerate(rows):
             # Runs of a pipelined model compute two samples; earlier runs of this one
             # fill it.
             for _ in range(compiled.module.results.pipelined_runs):
                 session.device.run(sample)
-            difference = find(session.device, operators, sample, layers)
+            difference = find(session.device, operators, sample, layers, proved)
             if difference is not None:
                 device = devices[difference.index]
                 judged = compiled.board.name
@@ -213,6 +217,7 @@ def _by_checksums(
     operators: Sequence[_ComparableOperator],
     sample: Tensors,
     layers: Tensors,
+    intervals: Intervals,
 ) -> FirstDivergence | None:
     """Return the first operator with another CRC-32; another run fetches its values."""
     device.write_inputs(sample)
@@ -230,7 +235,8 @@ def _by_checksums(
             for _, piece in device.taps(operator.index):
                 if len(data) <= expected.nbytes:
                     data += piece
-            return _difference(operator, _compared(operator, expected, bytes(data)))
+            compared = _compared(operator, expected, bytes(data), intervals)
+            return _difference(operator, compared)
     return None
 
 
@@ -239,6 +245,7 @@ def _by_values(
     operators: Sequence[_ComparableOperator],
     sample: Tensors,
     layers: Tensors,
+    intervals: Intervals,
 ) -> FirstDivergence | None:
     """Return the first operator with different values (floats, state), in one run."""
     device.write_inputs(sample)
@@ -254,20 +261,22 @@ def _by_values(
             outputs[index] = known + data
     for operator in operators:
         data = outputs.get(operator.index, b"")
-        comparison = _compared(operator, operator.expected(layers), data)
+        expected = operator.expected(layers)
+        comparison = _compared(operator, expected, data, intervals)
         if comparison is not None and comparison.mismatches:
             return _difference(operator, comparison)
     return None
 
 
 def _compared(
-    operator: _ComparableOperator, expected: Array, data: bytes
+    operator: _ComparableOperator, expected: Array, data: bytes, intervals: Intervals
 ) -> Comparison | None:
     """Compare an output; return None if the data does not have the expected size."""
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)
-    return compare_tensor(0, operator.layer, expected, actual)
+    interval = intervals.get(operator.layer)
+    return compare_tensor(0, operator.layer, expected, actual, interval=interval)
 
 
 def _difference(

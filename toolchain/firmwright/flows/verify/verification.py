@@ -23,7 +23,6 @@ from firmwright.flows.predict.run_schedule import operator_devices
 from firmwright.flows.samples.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
-    float_tolerance,
     reference_runtime,
     run_oracle_reference,
 )
@@ -36,13 +35,19 @@ from firmwright.flows.verify.first_divergence import (
     FirstDivergence,
     locate_first_divergence,
 )
+from firmwright.flows.verify.spectrum_bounds import compare_with_proof
 from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
-from firmwright.oracle.compare import Difference, Tolerance, compare_outputs
+from firmwright.oracle.compare import (
+    Comparison,
+    Difference,
+    Tolerance,
+    compare_outputs,
+)
 from firmwright.oracle.reference_runner import RuntimeName
 from firmwright.pipeline import Compilation
 
@@ -114,8 +119,8 @@ def verify(
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
         reference = reference_future.result()
-    tolerance = float_tolerance(compiled.imported)
-    comparison = compare_outputs(reference.outputs, actual, tolerance)
+    imported, outputs = compiled.imported, reference.outputs
+    comparison = compare_with_proof(imported, batch.samples, outputs, actual)
     at = operator_devices(compiled.module)
     result = Verification(
         model=compiled.module.name,
@@ -128,7 +133,7 @@ def verify(
         max_abs_error=comparison.max_abs_error,
         first=comparison.first,
         is_float=any(t.type.dtype.has_fractions for t in compiled.module.io.outputs),
-        explanation=reference.note,
+        explanation=_remark(comparison, reference),
         devices=Counter(d for d in at.values() if not is_copy_device(d)),
         outputs=actual,
     )
@@ -141,6 +146,16 @@ def verify(
         runtime = identify_recording_runtime(compiled, batch.samples, expected)
         result = replace(result, explanation=runtime)
     return result
+
+
+def _remark(comparison: Comparison, reference: ReferenceOutputs) -> str:
+    if not comparison.proved:
+        return reference.note
+    return (
+        f"{comparison.proved:,} of them differ by more, within the proved bound of "
+        "spectra of floats (docs/reference/numerics.md): a logarithm enlarges the "
+        "rounding of quiet bins."
+    )
 
 
 def verify_in_parts(

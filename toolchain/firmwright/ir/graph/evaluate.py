@@ -63,7 +63,7 @@ class _Evaluator:
     def run_calls(self, function: Function, values: dict[str, Array]) -> None:
         self.work.spend(1 + len(function.body))
         for call in function.body:
-            arrays = [_array(self.module, value, values) for value in call.inputs]
+            arrays = call_arrays(self.module, call, values)
             callee = self.module.callee(call.op)
             if isinstance(callee, Function):
                 results = self.run_graph(callee, arrays)
@@ -145,6 +145,13 @@ def make_op_call(call: Call, module: IRModule) -> OpCall:
         all_channels=module.settings.all_channels,
         no_nan=module.settings.no_nan,
     )
+
+
+def call_arrays(
+    module: IRModule, call: Call, values: Mapping[str, Array]
+) -> list[Array]:
+    """Return the operands of a call; one that is absent is empty."""
+    return [_array(module, value, values) for value in call.inputs]
 
 
 def _array(module: IRModule, value: Value | None, values: Mapping[str, Array]) -> Array:
