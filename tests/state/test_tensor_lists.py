@@ -1,6 +1,7 @@
 """TensorFlow's tensor lists in loops: equal to numpy, as tensors in the firmware.
 
-LiteRT and TFLM do not have these operators.
+LiteRT and TFLM do not have these operators. Where TensorFlow is installed, its kernels
+of lists are compared, too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UnsupportedError
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.reference_outputs import (
@@ -74,3 +76,19 @@ def test_lists_of_unknown_types_are_named_with_the_remedy() -> None:
     main.outputs(y)
     with pytest.raises(UnsupportedError, match="FlexTensorListReserve"):
         load_module_bytes(file.data(), "lists.tflite")
+
+
+@pytest.mark.host_c
+def test_firmware_equals_the_kernels_of_tensorflow_and_litert() -> None:
+    pytest.importorskip("tensorflow", reason="needs TensorFlow's kernels of lists")
+    from tests.state.tensor_list_runtime import TensorListRuntime
+
+    data = tensor_list_model()
+    compiled = compile_for(Model(load_module_bytes(data, "lists.tflite"), data), "host")
+    runtime, samples = TensorListRuntime(data), _samples().samples
+    with open_session(compiled) as session:
+        outputs = session.run_all(samples)
+    for sample, found in zip(samples, outputs, strict=True):
+        expected = runtime.run(sample["x"])
+        for own, theirs in zip(found.values(), expected, strict=True):
+            np.testing.assert_allclose(own, theirs, rtol=0, atol=1e-6)
