@@ -38,8 +38,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         what = f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and "
         what += cells.dtype.name
         if (hidden.dtype, cells.dtype) == (INT8, INT8):
-            what += "; cells have 16 bits, which LiteRT reads beyond the end of "
-            what += "this tensor, and TFLM refuses the model: convert it again"
+            what += "; cells have 16 bits, so that LiteRT writes beyond the end of "
+            what += "this tensor and has no defined result, and TFLM refuses the "
+            what += "model: convert it again, to cells of int16"
         raise NotSupportedError(what)
     if len(x.shape) != 3 or len(hidden.shape) != 2:
         raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
