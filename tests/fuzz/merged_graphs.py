@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from firmwright.base.dtypes import Array, find_dtype
-from firmwright.base.errors import UnsupportedError
+from firmwright.base.errors import DoesNotFitError, UnsupportedError
 from firmwright.flows.samples.reference_outputs import with_module_names
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
@@ -56,12 +56,15 @@ class Sweep:
     runtime: str
     make: Callable[[int], bytes]
     board: str = "host"
+    calls_per_image: int = CALLS_PER_IMAGE
     compared: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     refused_models: int = 0
     differing: list[str] = field(default_factory=list)
     not_computed: list[str] = field(default_factory=list)
     """Models that the runtime refuses, with its messages."""
+    too_large: list[str] = field(default_factory=list)
+    """Models that exceed the board's memory."""
 
     def run(self, seeds: Iterable[int]) -> Sweep:
         """Compare the models of these seeds, as many in an image as fit."""
@@ -70,13 +73,21 @@ class Sweep:
             model = self._computed(seed)
             if model is None:
                 continue
-            if sum(item.calls for item in (*group, model)) > CALLS_PER_IMAGE:
-                self._compare(group)
+            if sum(item.calls for item in (*group, model)) > self.calls_per_image:
+                self._compare_parts(group)
                 group = []
             group.append(model)
-        if group:
-            self._compare(group)
+        self._compare_parts(group)
         return self
+
+    def add(self, other: Sweep) -> None:
+        """Add the results of other seeds."""
+        self.compared += other.compared
+        self.refused += other.refused
+        self.refused_models += other.refused_models
+        self.differing += other.differing
+        self.not_computed += other.not_computed
+        self.too_large += other.too_large
 
     def _computed(self, seed: int) -> RandomModel | None:
         data = self.make(seed)
@@ -90,7 +101,8 @@ class Sweep:
             module = load_module_bytes(data, f"graph{seed}.{suffix}")
         except UnsupportedError as error:
             self.refused_models += 1
-            self.refused.update({f"{item.op}: {item.why}" for item in error.items})
+            reasons = {f"{item.op}: {item.why}" for item in error.items}
+            self.refused.update(reasons or {str(error)})
             return None
         entry = module.entry
         assert isinstance(entry, Function)
@@ -107,6 +119,20 @@ class Sweep:
             samples.append(sample)
             expected.append(with_module_names(named, module))
         return RandomModel(seed, module, samples, expected)
+
+    def _compare_parts(self, group: Sequence[RandomModel]) -> None:
+        """Compare the models in one image, or in several smaller ones."""
+        if not group:
+            return
+        try:
+            self._compare(group)
+        except DoesNotFitError as error:
+            if len(group) == 1:
+                self.too_large.append(f"seed {group[0].seed}: {error}")
+                return
+            middle = len(group) // 2
+            self._compare_parts(group[:middle])
+            self._compare_parts(group[middle:])
 
     def _compare(self, group: Sequence[RandomModel]) -> None:
         modules = [item.module for item in group]

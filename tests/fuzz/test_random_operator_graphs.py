@@ -2,112 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.fuzz.merged_graphs import Sweep
-from tests.fuzz.random_tflite_layers import random_operator_graph
-from tests.fuzz.random_tflite_rare import random_rare_graph
-from tests.fuzz.random_tflite_states import random_stateful_graph
-from tests.onnx.random_classical_models import random_classical_model
-from tests.onnx.random_flow_graphs import random_flow_model
-from tests.onnx.random_further_graphs import random_further_model
-from tests.onnx.random_layer_graphs import random_float_model
-from tests.onnx.random_qdq_graphs import random_qdq_model
-from tests.onnx.random_qoperator_graphs import random_qoperator_model
-from tests.onnx.random_rare_graphs import random_rare_model
+from tests.fuzz.operator_sweeps import sweep_of
 
 GRAPHS, BLOCK = 8, 100
-FIRST_ONNX = 3000
+FIRST_QUANTIZED = 3000
 """Seeds of quantized networks that other tests do not use."""
 COMPARED_SHARE = 0.99
 """The least share of graphs that the runtime computes."""
 
 
-def blocks(count: int) -> pytest.MarkDecorator:
-    """Return the first seeds of the blocks of `count` graphs, deep but the first."""
-    later = range(BLOCK, count, BLOCK)
-    deep = [pytest.param(first, marks=pytest.mark.deep) for first in later]
-    return pytest.mark.parametrize("first", [0, *deep])
+def blocks(name: str, count: int, *, first: int = 0, in_gate: bool) -> list[object]:
+    """Return the blocks of a generator's graphs, deep except maybe the first."""
+    return [
+        pytest.param(
+            name, start, marks=[] if in_gate and start == first else [pytest.mark.deep]
+        )
+        for start in range(first, first + count, BLOCK)
+    ]
 
 
-def check(
-    runtime: str, make: Callable[[int], bytes], first: int, *, deep: bool
-) -> None:
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        *blocks("tflite-layers", 1000, in_gate=True),
+        *blocks("tflite-rare", 300, in_gate=False),
+        *blocks("tflite-state", 1000, in_gate=True),
+        *blocks("onnx-layers", 600, in_gate=True),
+        *blocks("onnx-rare", 300, in_gate=False),
+        *blocks("onnx-further", 1000, in_gate=False),
+        *blocks("onnx-bodies", 1000, in_gate=True),
+        *blocks("onnx-qdq", 100, first=FIRST_QUANTIZED, in_gate=False),
+        *blocks("onnx-qoperator", 100, first=FIRST_QUANTIZED, in_gate=False),
+        *blocks("onnx-classical", 200, in_gate=True),
+    ],
+)
+def test_random_graphs_equal_their_runtime(name: str, first: int, deep: bool) -> None:
+    if name == "onnx-classical":
+        reason = "scikit-learn and skl2onnx are not installed"
+        pytest.importorskip("skl2onnx", reason=reason)
     count = BLOCK if deep else GRAPHS
-    sweep = Sweep(runtime, make).run(range(first, first + count))
+    sweep = sweep_of(name).run(range(first, first + count))
     assert sweep.differing == []
     assert sweep.refused == {}
     assert sweep.compared >= COMPARED_SHARE * count
-
-
-@pytest.mark.host_c
-@blocks(1000)
-def test_random_tflite_graphs_equal_litert(first: int, deep: bool) -> None:
-    check("litert", random_operator_graph, first, deep=deep)
-
-
-@pytest.mark.deep
-@pytest.mark.host_c
-@pytest.mark.parametrize("first", range(0, 300, BLOCK))
-def test_random_tflite_graphs_of_rare_operators_equal_litert(
-    first: int, deep: bool
-) -> None:
-    check("litert", random_rare_graph, first, deep=deep)
-
-
-@pytest.mark.host_c
-@blocks(1000)
-def test_random_tflite_graphs_with_state_equal_litert(first: int, deep: bool) -> None:
-    check("litert", random_stateful_graph, first, deep=deep)
-
-
-@pytest.mark.host_c
-@blocks(1000)
-def test_random_onnx_graphs_with_bodies_equal_onnx_runtime(
-    first: int, deep: bool
-) -> None:
-    check("onnxruntime", random_flow_model, first, deep=deep)
-
-
-@pytest.mark.deep
-@pytest.mark.host_c
-@pytest.mark.parametrize("first", range(0, 1000, BLOCK))
-def test_random_onnx_graphs_of_further_operators_equal_onnx_runtime(
-    first: int, deep: bool
-) -> None:
-    check("onnxruntime", random_further_model, first, deep=deep)
-
-
-@pytest.mark.host_c
-@blocks(600)
-def test_random_onnx_graphs_equal_onnx_runtime(first: int, deep: bool) -> None:
-    check("onnxruntime", random_float_model, first, deep=deep)
-
-
-@pytest.mark.deep
-@pytest.mark.host_c
-@pytest.mark.parametrize("first", range(0, 300, BLOCK))
-def test_random_onnx_graphs_of_rare_operators_equal_onnx_runtime(
-    first: int, deep: bool
-) -> None:
-    check("onnxruntime", random_rare_model, first, deep=deep)
-
-
-@pytest.mark.deep
-@pytest.mark.host_c
-@pytest.mark.parametrize("make", [random_qdq_model, random_qoperator_model])
-def test_random_quantized_graphs_equal_onnx_runtime(
-    make: Callable[[int], bytes], deep: bool
-) -> None:
-    check("onnxruntime", make, FIRST_ONNX, deep=deep)
-
-
-@pytest.mark.host_c
-@blocks(200)
-def test_random_classical_models_equal_onnx_runtime(first: int, deep: bool) -> None:
-    pytest.importorskip(
-        "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
-    )
-    check("onnxruntime", random_classical_model, first, deep=deep)
