@@ -21,9 +21,16 @@ from pathlib import Path
 
 from firmwright.base.display_names import format_shape
 from firmwright.base.version import VERSION
+from firmwright.cli.option_values import input_shape
 from firmwright.flows.executors import open_executor
-from firmwright.flows.model.model import load_model, model_inputs, model_outputs
+from firmwright.flows.model.model import (
+    Model,
+    load_model_of_many,
+    model_inputs,
+    model_outputs,
+)
 from firmwright.flows.verify.census import CensusTask, take_census
+from firmwright.frontends.tflite import is_c_source
 from firmwright.ir.module import IoTensor
 from firmwright.report.census_page import CensusEntry, CensusStatus
 from firmwright.zoo.catalog import (
@@ -55,12 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    seconds = "the most seconds for a model"
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help=seconds)
     args = parser.parse_args()
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("firmwright.flows.verify.census").setLevel(logging.INFO)
     files = find_files(args.folders)
     sources = [source for source in read_sources() if source.sha256 in files]
-    entries = examine(sources, files, args.jobs)
+    entries = examine(sources, files, args.jobs, args.timeout)
     facts: dict[str, ModelFacts] = {}
     figures: dict[str, list[BoardFigures]] = {}
     for model in read_catalog():
@@ -90,7 +99,10 @@ def find_files(folders: Iterable[Path]) -> Mapping[str, Path]:
 
 
 def examine(
-    sources: Sequence[ModelSource], files: Mapping[str, Path], jobs: int
+    sources: Sequence[ModelSource],
+    files: Mapping[str, Path],
+    jobs: int,
+    timeout_s: float,
 ) -> tuple[CensusEntry, ...]:
     tasks: list[CensusTask] = []
     for source in sources:
@@ -100,9 +112,10 @@ def examine(
             path=str(path),
             size_bytes=path.stat().st_size,
             options={},
+            shapes=shapes_of(source),
             samples=SAMPLES,
             with_profile=False,
-            timeout_s=TIMEOUT_S,
+            timeout_s=timeout_s,
             fit_boards=BOARDS,
         )
         tasks.append(task)
@@ -110,11 +123,15 @@ def examine(
         return take_census(tasks, executor)
 
 
+def shapes_of(source: ModelSource) -> Mapping[str, tuple[int, ...]]:
+    return dict([input_shape(source.input_shape)]) if source.input_shape else {}
+
+
 def facts_of(source: ModelSource, path: Path, entry: CensusEntry) -> ModelFacts:
-    model = load_model(path)
+    model = load_model_of_many(path, shapes_of(source))
     return ModelFacts(
         sha256=source.sha256,
-        bytes=len(model.source or b""),
+        bytes=file_bytes(path, model),
         inputs=describe_tensors(model_inputs(model)),
         outputs=describe_tensors(model_outputs(model)),
         operators=entry.operators or 0,
@@ -123,6 +140,14 @@ def facts_of(source: ModelSource, path: Path, entry: CensusEntry) -> ModelFacts:
         is_exact=entry.status is CensusStatus.EQUAL,
         version=VERSION,
     )
+
+
+def file_bytes(path: Path, model: Model) -> int:
+    """Return the size of the model file, or of the array in a C file."""
+    if is_c_source(path.name):
+        return len(model.source or b"")
+    # The source has the given shapes.
+    return path.stat().st_size
 
 
 def describe_tensors(tensors: Sequence[IoTensor]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from firmwright.cli.main import main
 from firmwright.cli.zoo_model import commands_of
 from firmwright.flows.model.model import load_model
 from firmwright.flows.predict.fit import fit_boards
-from firmwright.zoo.catalog import ZooModel, read_catalog, read_sources
+from firmwright.report.census_page import CensusEntry, CensusStatus
+from firmwright.zoo.catalog import FOLDER, ZooModel, read_catalog, read_sources
 from firmwright.zoo.needs import reference_board
 from firmwright.zoo.recognition import find_models, model_digest
 from tests.unit.zoo.zoo_page import render_zoo_page
@@ -88,6 +91,38 @@ def test_figures_are_those_of_fit(name: str, model_path: Callable[[str], Path]) 
         else:
             why = f"{key}: run benchmarks/zoo.py, as this is stale"
             assert value == pytest.approx(stated, rel=TOLERANCE[key]), why
+
+
+@pytest.mark.models
+def test_the_script_keeps_the_rows_of_models_that_it_is_not_given(
+    model_path: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kws = model_path("kws_ref_model.tflite")
+    (tmp_path / "models").mkdir()
+    shutil.copy(kws, tmp_path / "models")
+    spec = importlib.util.spec_from_file_location("zoo", ROOT / "benchmarks/zoo.py")
+    assert spec
+    assert spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def census(tasks: list[object], executor: object) -> list[CensusEntry]:
+        assert len(tasks) == 1
+        status = CensusStatus.EQUAL
+        return [CensusEntry("kws", 1, status, operators=7, reference="LiteRT")]
+
+    monkeypatch.setattr(script, "take_census", census)
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["zoo.py", str(tmp_path / "models"), "--jobs=1"])
+    script.main()
+    own = model_digest(kws)
+    for name in ("models.csv", "figures.csv"):
+        before = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+        after = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+        kept = [line for line in before if not line.startswith(own)]
+        assert [line for line in after if not line.startswith(own)] == kept
+    rows = (tmp_path / "models.csv").read_text(encoding="utf-8")
+    assert re.search(f"{own},.*int8 1x49x10x1,int8 1x12,7,", rows)
 
 
 def test_the_page_is_current(request: pytest.FixtureRequest) -> None:
@@ -169,6 +204,9 @@ def test_commands_state_what_the_model_needs() -> None:
     of_tflm = by_name["audio-preprocessor-int8"]
     assert of_tflm.facts.reference.startswith("TFLM")
     assert all("--numerics tflm" in command for command in commands_of(of_tflm, "b"))
+    open_sizes = by_name["contsys-sensor-classifier"]
+    shape = " --input-shape raw_sensor_data=1,3,50"
+    assert all(shape in command for command in commands_of(open_sizes, "b"))
     # One of three arrays of a C file, of which the compiler reads the largest.
     fit, *_ = commands_of(by_name["seq2seq-decoder-a"], "microbit")
     assert fit == "firmwright fit seq2seq-decoder-a.tflite --board microbit"

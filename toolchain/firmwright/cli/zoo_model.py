@@ -110,13 +110,15 @@ def commands_of(model: ZooModel, board: str, file: Path | None = None) -> list[s
     name = str(file) if file else path.name
     if not file and array_note(model):
         name = f"{model.source.name}.tflite"
-    numerics = ""
+    settings = ""
     if model.facts.reference.startswith(_TFLM):
-        numerics = " --numerics tflm"
-    argument = f"{shlex.quote(name)} --board {board}{numerics}"
+        settings += " --numerics tflm"
+    if model.source.input_shape:
+        settings += f" --input-shape {shlex.quote(model.source.input_shape)}"
+    argument = f"{shlex.quote(name)} --board {board}{settings}"
     return [
         f"firmwright fit {argument}",
-        f"firmwright verify {shlex.quote(name)}{numerics}",
+        f"firmwright verify {shlex.quote(name)}{settings}",
         f"firmwright compile {argument} -o {model.source.name}",
     ]
 

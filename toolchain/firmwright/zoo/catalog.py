@@ -22,7 +22,8 @@ class ModelSource:
 
     `path` is that of the file in the GitHub repository. `license` is the SPDX
     identifier of the repository's license file, or "" if it has none; the model itself
-    may have another.
+    may have another. `input_shape` is the value of `--input-shape` with which the
+    figures of a model with open sizes were predicted, or "".
     """
 
     sha256: str
@@ -31,6 +32,7 @@ class ModelSource:
     repository: str
     path: str
     license: str
+    input_shape: str
 
     @property
     def address(self) -> str:
