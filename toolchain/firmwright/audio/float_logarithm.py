@@ -26,8 +26,8 @@ _COEFFICIENTS = (
     0.14798198640,
 )
 _LOG_2_HIGH, _LOG_2_LOW = np.float32(0.69313812256), np.float32(9.0580006145e-06)
-_SMALL = np.float32(0.41421354)
-"""Arguments below, sqrt(2) - 1, are not reduced."""
+_SMALL = np.float32(0.41421387)
+"""Arguments below are not reduced. It is slightly more than sqrt(2) - 1."""
 _MANTISSA, _ONE, _HALF = 0x007FFFFF, 0x3F800000, 0x3F000000
 _ROOT_OF_2 = 0x003504F7
 """The mantissa of sqrt(2) in float32."""
