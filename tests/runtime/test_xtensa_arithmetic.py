@@ -114,7 +114,7 @@ def operands_of(
     b = np.where(np.arange(CASES) % 2, near.view(dtype).ravel(), rng.permutation(a))
     specials = special_values(operation.operand)
     pairs = np.array([(x, y) for x in specials for y in specials], dtype)
-    pairs = pairs[: CASES // 2]
+    assert len(pairs) <= CASES * 3 // 4, "random operands are the rest"
     a[: len(pairs)], b[: len(pairs)] = pairs.T
     if dtype.kind == "f" and operation.result[0] in "iu":
         return in_range(operation, rng), b

@@ -353,6 +353,9 @@ def test_shares_gains_samples_and_networks_are_checked() -> None:
         Features().windows(np.zeros(400, np.int16), 0)
     with pytest.raises(UsageError, match="a stride of 0 hops is not possible"):
         Features().windows(np.zeros(400, np.int16), 1, stride=0)
+    half: Any = 2.5
+    with pytest.raises(UsageError, match=r"a stride of 2.5 hops is not possible"):
+        Features().windows(np.zeros(400, np.int16), 1, stride=half)
     with pytest.raises(UsageError, match="a stride of -1 hops is not possible"):
         Features().before(classifier((1, 40), scale=0.1, zero_point=0), stride=-1)
     with pytest.raises(UsageError, match=r"samples of float64.*astype"):

@@ -26,6 +26,7 @@ from firmwright.ops.registry import op_table
 
 FLOATS = np.array([-3.5, -1.0, -0.0, 0.25, 1.0, 7.0], np.float32)
 WHOLE = np.array([-7, -1, 0, 3, 5, 100], np.int32)
+LEAST = np.array([-(1 << 31), -7, -1, 0, 1, (1 << 31) - 1], np.int32)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,8 @@ WHOLE = np.array([-7, -1, 0, 3, 5, 100], np.int32)
         ("not (a == b) and a > 0", [WHOLE, WHOLE[::-1].copy()]),
         ("(a != a) | (a == inf) | (a == -inf)", [FLOATS]),
         ("pow(abs(a), 0.5) - sqrt(abs(a))", [FLOATS]),
+        ("a / 0 - a % 0", [LEAST]),
+        ("a / -1 ^ a % -1", [LEAST]),
     ],
 )
 def test_kernel_equals_reference(formula: str, inputs: list[np.ndarray]) -> None:

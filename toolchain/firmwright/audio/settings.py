@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+import numpy as np
+
 from firmwright.base.dtypes import INT32
 from firmwright.base.errors import UsageError
 
@@ -15,7 +17,8 @@ def require(is_valid: bool, what: str, hint: str) -> None:
 
 def require_stride(stride: int) -> None:
     hint = "an integer of at least 1: how many hops there are for a run of the network."
-    require(0 < stride <= INT32.max, f"a stride of {stride} hops", hint)
+    is_possible = isinstance(stride, int | np.integer) and 0 < stride <= INT32.max
+    require(is_possible, f"a stride of {stride} hops", hint)
 
 
 class FrameWindow(enum.Enum):

@@ -42,7 +42,12 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.expr_evaluation import FLOAT_EXTREMES
-from firmwright.ops.integer_division import divide_expr, quotient, remainder
+from firmwright.ops.integer_division import (
+    divide_expr,
+    quotient,
+    remainder,
+    wrapped_expr,
+)
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.storage_types import convert, convert_expr
 
@@ -223,7 +228,11 @@ class TirAlgebra:
     def binary(
         self, op: tir.BinaryOp, a: ArithExpr | Number, b: ArithExpr | Number
     ) -> ArithExpr:
-        if op in ("div", "mod") and isinstance(b, ArithExpr) and b.expr.dtype.is_int:
+        if op not in ("div", "mod"):
+            return wrapped_expr(op, a, b)
+        if isinstance(a, ArithExpr) and a.expr.dtype.is_int and b in (0, -1):
+            b = ArithExpr(as_expr(b, a.expr.dtype))
+        if isinstance(b, ArithExpr) and b.expr.dtype.is_int:
             return divide_expr(op, a, self._bind("divisor", b))
         return binary_expr(op, a, b)
 

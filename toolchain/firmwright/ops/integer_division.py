@@ -2,18 +2,26 @@
 
 Quotients truncate toward zero. A divisor of 0 counts as 1, and the quotient that does
 not fit, of the least integer and -1, wraps to the least integer with the remainder 0:
-C leaves both undefined, and x86 ends the program. ONNX Runtime and LiteRT's FLOOR_DIV
+C leaves both undefined, and x86 ends the program. Results of int8 and int16 wrap, too,
+which C computes as int. ONNX Runtime and LiteRT's FLOOR_DIV
 wrap the same quotient, LiteRT's DIV saturates it; both refuse the divisor 0.
 """
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT32, UINT64, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, UINT64, Array
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import ArithExpr, ExprLike, as_expr, maximum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    ExprLike,
+    as_expr,
+    binary_expr,
+    maximum,
+    select,
+)
 
 _INT_BITS = 32
-"""Narrower types are computed as int, whose quotients fit."""
+"""Narrower types are computed as int, whose quotients fit before they wrap."""
 
 
 def quotient(a: Array, b: Array) -> Array:
@@ -48,8 +56,11 @@ def divide_expr(op: tir.BinaryOp, a: ExprLike, b: ArithExpr) -> ArithExpr:
 
 def quotient_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Return the quotient of two values of one integer type; b occurs repeatedly."""
+    kind = b.expr.dtype
+    if kind.signed and kind.bits < _INT_BITS:
+        return (a.cast(INT32) / _safe_divisor(b).cast(INT32)).cast(kind)
     whole = a / _safe_divisor(b)
-    if not _may_overflow(b):
+    if not kind.signed:
         return whole
     unsigned = UINT64 if b.expr.dtype.bits > _INT_BITS else UINT32
     negated = (0 - a.cast(unsigned)).cast(b.expr.dtype)
@@ -65,6 +76,15 @@ def saturated_quotient_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def remainder_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     """Return the remainder, which has the sign of `a`; b occurs repeatedly."""
     return a % _safe_divisor(b)
+
+
+def wrapped_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
+    """Return another `a op b`, of int8 and int16 without the further bits of an int."""
+    kinds = [each.expr.dtype for each in (a, b) if isinstance(each, ArithExpr)]
+    if op not in ("add", "sub", "mul") or not {INT8, INT16}.intersection(kinds):
+        return binary_expr(op, a, b)
+    wide = (x.cast(INT32) if isinstance(x, ArithExpr) else x for x in (a, b))
+    return binary_expr(op, *wide).cast(kinds[0])
 
 
 def _safe_divisor(b: ArithExpr) -> ArithExpr:

@@ -54,7 +54,9 @@ class SensorChain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", tuple(self.steps))
         what = f"{self.samples} samples of {self.channels} channels"
-        require(self.samples > 0 and self.channels > 0, what, "at least 1 of each.")
+        counts = self.samples, self.channels
+        is_possible = all(isinstance(n, int | np.integer) and n > 0 for n in counts)
+        require(is_possible, what, "integers of at least 1.")
         require(bool(np.isfinite(self.rate)) and self.rate > 0, "the rate", "above 0.")
         require(self.dtype in _DTYPES, f"samples of {self.dtype}", "float32 or int16.")
         _graph(self)

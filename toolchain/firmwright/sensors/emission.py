@@ -27,7 +27,9 @@ def finite_numbers(values: object, what: str) -> tuple[float, ...]:
         raise UsageError(f"{what} are not numbers.", hint="a list.") from error
     what = f"{what} of shape {list(array.shape)} or without a finite value"
     require(array.ndim == 1 and array.size > 0, what, "a list of numbers.")
-    require(bool(np.isfinite(array.astype(np.float32)).all()), what, "finite float32.")
+    with np.errstate(over="ignore"):
+        is_finite = bool(np.isfinite(array.astype(np.float32)).all())
+    require(is_finite, what, "finite float32.")
     return tuple(array.tolist())
 
 

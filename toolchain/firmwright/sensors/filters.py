@@ -50,6 +50,9 @@ class Biquads:
             rows.append(numbers)
         require(bool(rows), "a filter without sections", "at least one.")
         object.__setattr__(self, "sections", tuple(rows))
+        is_finite = bool(np.isfinite(self.coefficients()).all())
+        hint = "finite coefficients after division by a0."
+        require(is_finite, "a section beyond float32", hint)
         a1, a2 = self.coefficients()[:, 3:].T.astype(np.float64)
         is_stable = bool(np.all((np.abs(a2) <= 1) & (np.abs(a1) <= 1 + a2)))
         what = "a section whose results grow without limit"
@@ -58,8 +61,9 @@ class Biquads:
     def coefficients(self) -> Array:
         """Return b0, b1, b2, a1, a2 of each section, float32 [sections, 5]."""
         sos = np.array(self.sections, np.float64)
-        scaled = np.delete(sos, 3, axis=1) / sos[:, 3:4]
-        return np.ascontiguousarray(scaled, np.float32)
+        with np.errstate(over="ignore"):
+            scaled = np.delete(sos, 3, axis=1) / sos[:, 3:4]
+            return np.ascontiguousarray(scaled, np.float32)
 
     def settled_state(self) -> Array:
         """Return the state after many ones, float32 [2 * sections]."""

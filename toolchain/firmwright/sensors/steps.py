@@ -25,6 +25,7 @@ class StreamWindow:
     length: int
 
     def emit(self, e: Emission, x: Value) -> Value:
+        require(e.is_stream, "a second window of the stream", "one window.")
         count = x.type.shape[1]
         what = f"a window of {self.length} rows of {count} in each run"
         require(self.length >= count, what, f"a window of at least {count}.")

@@ -18,7 +18,7 @@ _LENGTHS = tuple(1 << n for n in range(3, 15))
 
 
 class Statistic(enum.Enum):
-    """A number that describes a channel; docs/sensors.md has the formulas."""
+    """A number that describes a channel; docs/reference/sensors.md has the formulas."""
 
     MEAN = "mean"
     RMS = "rms"
