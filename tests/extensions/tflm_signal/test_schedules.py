@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, UINT32, UINT64, Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tflm_signal import (
     bank_schedules,
     channel_schedules,
@@ -288,6 +289,20 @@ def test_negative_gains_are_not_multiplied_in_halves() -> None:
     assert not HALVES.configs(gains_call(4, gains, snr_shift=17))
     gains[64] = -1
     assert not HALVES.configs(gains_call(4, gains))
+
+
+def test_shifts_that_c_does_not_define_are_refused() -> None:
+    gains = np.full(125, 9, np.int16)
+    outputs = (TensorType((4,), INT16),)
+    inputs = (TensorType((4,), UINT32),)
+    for shift in (-1, 64):
+        with pytest.raises(NotSupportedError, match=f"64 bits shifted by {shift}"):
+            op_table()["pcan"].infer(gains_call(4, gains, shift))
+    for bits in (-1, 32):
+        attrs = FilterBankLogAttrs(input_correction_bits=bits, output_scale=1600)
+        call = OpCall("filter_bank_log", inputs, outputs, attrs, (None,))
+        with pytest.raises(NotSupportedError, match=f"32 bits shifted by {bits}"):
+            op_table()["filter_bank_log"].infer(call)
 
 
 def window(weights: Array, shift: int) -> OpCall:

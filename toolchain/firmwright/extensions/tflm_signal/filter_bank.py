@@ -29,6 +29,7 @@ from firmwright.extensions.tflm_signal.attributes import (
 )
 from firmwright.extensions.tflm_signal.logarithms import (
     LN2,
+    check_shift,
     log_table,
     natural_logarithms,
 )
@@ -264,6 +265,7 @@ def _pcan_infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"noise of {noise.dtype.name} {list(noise.shape)}")
     if gains.dtype != INT16 or gains.elements < 3:
         raise NotSupportedError(f"gains of {gains.dtype.name} {list(gains.shape)}")
+    check_shift(call.attributes(PcanAttrs).snr_shift, UINT64.bits)
     return (_per_channel_type(call, UINT32, UINT32),)
 
 
@@ -330,6 +332,11 @@ def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
     curve = (steep.cast(UINT32) * fraction + (1 << 14)).cast(INT32) >> 15
     near = b.load_i32(gains, [minimum(level, 2).cast(INDEX)])
     return select(level <= 2, near, curve + value)
+
+
+def _log_infer(call: OpCall) -> tuple[TensorType, ...]:
+    check_shift(call.attributes(FilterBankLogAttrs).input_correction_bits, UINT32.bits)
+    return (_per_channel_type(call, UINT32, INT16),)
 
 
 def _log_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -433,7 +440,7 @@ OPDEFS = (
     ),
     OpDef(
         "filter_bank_log",
-        lambda call: (_per_channel_type(call, UINT32, INT16),),
+        _log_infer,
         _log_reference,
         _log_lower,
         dtypes=("uint32",),

@@ -1,14 +1,21 @@
-"""Natural logarithms of TFLM's filter_bank_log, by a table of 128 segments."""
+"""Natural logarithms of TFLM's filter_bank_log, by a table of 128 segments; shifts."""
 
 from functools import cache
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
+from firmwright.base.errors import NotSupportedError
 from firmwright.ops.intrinsics import bit_length
 
 LN2 = round(65536 * float(np.log(2.0)))
 """The natural logarithm of 2 in units of 2^-16."""
+
+
+def check_shift(count: int, bits: int) -> None:
+    """Raise NotSupportedError unless C defines the shift of a number of `bits`."""
+    if not 0 <= count < bits:
+        raise NotSupportedError(f"a number of {bits} bits shifted by {count}")
 
 
 @cache
