@@ -260,6 +260,19 @@ def test_operators_of_tensorflow_come_first_with_the_remedy() -> None:
     assert [item.op for item in caught.value.items] == ["FLEX"]
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        (b"FlexIRFFT", "a product with a constant matrix can replace"),
+        (b"AudioSpectrogram", "tf.signal.stft, squared, can replace it"),
+        (b"Mfcc", "linear_to_mel_weight_matrix"),
+    ],
+)
+def test_transforms_are_refused_with_the_remedy(name: bytes, remedy: str) -> None:
+    with pytest.raises(UnsupportedError, match=remedy):
+        load_module_bytes(_changed(lambda m: _custom(m, name)), "t.tflite")
+
+
 def test_an_operator_of_vela_without_scratch_tensors_is_an_error() -> None:
     with pytest.raises(
         FirmwrightError, match="ethos-u lacks scratch tensors, or offsets"

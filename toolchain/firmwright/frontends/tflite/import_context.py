@@ -19,6 +19,8 @@ from firmwright.ir.graph import CustomOpPredicate, Function, accept_no_custom_op
 from firmwright.ops.opdef import OpTable
 
 _FLEX = "custom:Flex"
+_TRANSFORMS = {"FlexFFT", "FlexIFFT", "FlexIRFFT", "FlexRFFT", "FlexStridedSlice"}
+"""Operators of `tf.signal`; its `dct` slices complex numbers."""
 
 
 @dataclass
@@ -66,10 +68,16 @@ class ImportSession:
             return self.items
         ops = {item.op.removeprefix("custom:") for item in flex}
         names = ", ".join(sorted(ops))
+        what = "an operator" if len(ops) == 1 else "operators"
         why = (
-            f"{names} are operators of TensorFlow itself: convert the model without "
+            f"{names}: {what} of TensorFlow itself; convert the model without "
             "SELECT_TF_OPS, with operators that TFLite has"
         )
+        if ops & _TRANSFORMS:
+            why += (
+                "; a product with a constant matrix can replace an inverse or cosine "
+                "transform (docs/audio.md)"
+            )
         rest = [item for item in self.items if item not in flex]
         return [UnsupportedItem("FLEX", self.raw.file, why), *rest]
 
