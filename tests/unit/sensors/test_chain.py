@@ -32,7 +32,8 @@ from firmwright.sensors import (
 )
 from tests.unit.sensors.chains import ALL, CHAINS, ROWS, SOS, recordings
 
-CHAINS_RARELY = sorted(set(CHAINS) - {"stream", "integers", "windows"})
+CHAINS_RARELY = sorted(set(CHAINS) - {"stream", "windows"})
+"""Chains that only deep tests run; `integers` runs on an emulated board, too."""
 signal = pytest.importorskip("scipy.signal", reason="SciPy is not installed")
 Table = np.ndarray[Any, Any]
 
@@ -41,7 +42,7 @@ Table = np.ndarray[Any, Any]
 @pytest.mark.parametrize(
     "name",
     [
-        *("stream", "integers", "windows"),
+        *("stream", "windows"),
         *(pytest.param(name, marks=pytest.mark.deep) for name in CHAINS_RARELY),
     ],
 )
