@@ -42,20 +42,20 @@ void fwr_port_counter_align(void)
     uint32_t now;
     uint32_t step;
 
-    __asm__ volatile("1:\n\t"
-                     ".rept %c[nops]\n\t"
-                     "nop\n\t"
-                     ".endr\n\t"
-                     "rsr   %[now], ccount\n\t"
-                     "sub   %[step], %[now], %[before]\n\t"
-                     "mov   %[before], %[now]\n\t"
-                     "addi  %[turns], %[turns], -1\n\t"
-                     "beqz  %[turns], 2f\n\t"
-                     "bnei  %[step], 2, 1b\n"
-                     "2:"
-                     : [now] "=&r"(now), [step] "=&r"(step), [before] "+r"(before),
-                       [turns] "+r"(turns)
-                     : [nops] "i"(FWR_COUNTER_SCALE_NUM / FWR_COUNTER_SCALE_DEN + 1u - 6u));
+    __asm__ volatile(
+        "1:\n\t"
+        ".rept %c[nops]\n\t"
+        "nop\n\t"
+        ".endr\n\t"
+        "rsr   %[now], ccount\n\t"
+        "sub   %[step], %[now], %[before]\n\t"
+        "mov   %[before], %[now]\n\t"
+        "addi  %[turns], %[turns], -1\n\t"
+        "beqz  %[turns], 2f\n\t"
+        "bnei  %[step], 2, 1b\n"
+        "2:"
+        : [now] "=&r"(now), [step] "=&r"(step), [before] "+r"(before), [turns] "+r"(turns)
+        : [nops] "i"(FWR_COUNTER_SCALE_NUM / FWR_COUNTER_SCALE_DEN + 1u - 6u));
 }
 
 #else
