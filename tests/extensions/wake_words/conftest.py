@@ -9,6 +9,7 @@ import pytest
 from firmwright.cli.main import main
 
 WORDS = ("hey_jarvis", "okay_nabu", "alexa")
+HOSTILE_PHRASE = 'é */ "" \\ ??/'
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +24,23 @@ def manifests() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def component(manifests: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the component with the three words."""
-    package = tmp_path_factory.mktemp("esphome") / "package"
-    words = ["export", "--format", "esphome", *map(str, manifests)]
-    assert main([*words, "--board", "esp32c3", "-o", str(package)]) == 0
+    """Return the folder of the component with the three words.
+
+    The last one has a phrase that would end a comment or a string.
+    """
+    folder = tmp_path_factory.mktemp("esphome")
+    words: list[str] = []
+    for manifest in manifests:
+        model = manifest.with_suffix(".tflite")
+        (folder / model.name).write_bytes(model.read_bytes())
+        values = json.loads(manifest.read_text(encoding="utf-8"))
+        if manifest == manifests[-1]:
+            values["wake_word"] = HOSTILE_PHRASE
+        words.append(str(folder / manifest.name))
+        Path(words[-1]).write_text(json.dumps(values), encoding="utf-8")
+    command = ["export", "--format", "esphome", *words, "--board", "esp32c3"]
+    package = folder / "package"
+    assert main([*command, "-o", str(package)]) == 0
     return package / "components/firmwright_wake_words"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import Array
+from tests.extensions.wake_words.conftest import HOSTILE_PHRASE
 from tests.extensions.wake_words.listening import (
     STEP,
     feature_rows,
@@ -46,6 +47,7 @@ def library(component: Path, tmp_path_factory: pytest.TempPathFactory) -> ctypes
     subprocess.run([*command, *sources], check=True, timeout=120)
     library = ctypes.CDLL(str(file))
     library.wake_words_state.restype = _State
+    library.wake_words_phrase.restype = ctypes.c_char_p
     library.wake_words_step.restype = ctypes.c_uint32
     library.wake_words_reset()
     return library
@@ -114,6 +116,10 @@ def _speech() -> list[Array]:
             frames = sound.readframes(sound.getnframes())
         clips.append(np.frombuffer(frames, np.int16).astype(np.float64))
     return clips
+
+
+def test_a_phrase_may_have_any_printable_character(library: ctypes.CDLL) -> None:
+    assert library.wake_words_phrase(2).decode() == HOSTILE_PHRASE
 
 
 def test_a_disabled_word_is_not_run(library: ctypes.CDLL) -> None:

@@ -58,6 +58,7 @@ def test_a_manifest_of_the_first_version_has_steps_of_20_ms(tmp_path: Path) -> N
         ({"micro": []}, "has the micro [], which is not an object"),
         ({"micro__probability_cutoff": 1.5}, "which is not a number from 0 to 1"),
         ({"micro__probability_cutoff": float("nan")}, "not a number from 0 to 1"),
+        ({"micro__probability_cutoff": 10**400}, "not a number from 0 to 1"),
         ({"micro__sliding_window_size": 0}, "which is not an integer from 1 to 255"),
         ({"micro__feature_step_size": 15}, "which is not 10, 20 or 30"),
     ],

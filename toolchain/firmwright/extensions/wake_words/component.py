@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import template_environment
-from firmwright.codegen.c_writer import format_c_string
+from firmwright.codegen.c_writer import escape_comment, format_c_string
 from firmwright.compilation_summary import CompilationSummary
 from firmwright.extensions.wake_words.front_end import FEATURES, samples_of_step
 from firmwright.extensions.wake_words.manifest import WakeWord
@@ -18,6 +18,8 @@ from firmwright.package.template_values import (
 )
 
 COMPONENT = "firmwright_wake_words"
+_ROWS_TO_WAIT = 100
+"""Rows with a low probability before a word is heard, as ESPHome waits."""
 _FOLDER = f"components/{COMPONENT}"
 _CORE = "firmwright.package"
 _TEMPLATES: Mapping[str, str] = {
@@ -81,6 +83,7 @@ class WakeWordsFormat(ExportFormat):
             stride = rows_of_run(model.summary)
             phrase = format_c_string(word.phrase)
             listeners.append(_Listener(word, model, stride, phrase))
+        spoken = [f'"{word.phrase}"' for word in self.words if not word.is_voice]
         voices = [listener for listener in listeners if listener.word.is_voice]
         return {
             **values,
@@ -89,7 +92,9 @@ class WakeWordsFormat(ExportFormat):
             "front": models[self.front_end],
             "words": [item for item in listeners if not item.word.is_voice] + voices,
             "voice": voices[0] if voices else None,
+            "phrases": escape_comment(", ".join(spoken)),
             "features": FEATURES,
+            "rows_to_wait": _ROWS_TO_WAIT,
             "step_ms": self.words[0].step_ms,
             "step_samples": samples_of_step(self.words[0].step_ms),
             "longest": max(listener.stride for listener in listeners),

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from firmwright.base.errors import ModelError, UsageError
+from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.base.value_kinds import (
     OBJECT,
@@ -29,8 +30,9 @@ _HINT = "a manifest of microWakeWord, version 1 or 2."
 
 
 def _is_share(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= float(value) <= 1  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= 1
 
 
 _PHRASE = Kind(
@@ -96,7 +98,7 @@ def read_manifest(path: Path) -> WakeWord:
             what, where=str(path), hint=f"the .json file beside it, {_HINT}"
         )
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
+        values = parse_json(read_input_text(path))
     except (OSError, ValueError) as error:
         what = f"the manifest cannot be read: {error}."
         raise ModelError(what, where=str(path), hint=_HINT) from error
