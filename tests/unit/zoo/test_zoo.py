@@ -249,6 +249,7 @@ def test_wrong_requests_say_what_there_is(
         (["--task", "wake"], "Try: wake word"),
         (["--find", str(tmp_path / "absent")], "not a folder"),
         (["--board", "microbits"], "microbit"),
+        (["mlperf-tiny-kws-int8", "--board", "microbits"], "no board called"),
     ):
         assert main(["zoo", *words]) == 2, words
         assert text in capsys.readouterr().err.replace("\n", " "), words

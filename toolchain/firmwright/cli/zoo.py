@@ -2,12 +2,12 @@
 
 import argparse
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
-from firmwright.boards import load_board
+from firmwright.boards import Board, load_board
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.cli.verb_texts import WIDTH
@@ -25,20 +25,22 @@ _HASH_LENGTH_MIN = 6
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    models = read_catalog()
+    models: Sequence[ZooModel] = read_catalog()
+    board = load_board(args.board, args.board_dirs or ())
     if args.which:
         file = Path(args.which) if Path(args.which).is_file() else None
         model = find_model(models, args.which, file)
         if model is not None:
-            data = describe_model(model, args.board, file)
-            return Outcome(data, format_model(model, args.board, file))
-        return _list(args, models_with(models, args.which))
-    return _list(args, models)
+            data = describe_model(model, board.name, file)
+            return Outcome(data, format_model(model, board.name, file))
+        models = models_with(models, args.which)
+    return _list(args, board, models)
 
 
-def _list(args: argparse.Namespace, models: Sequence[ZooModel]) -> Outcome:
+def _list(
+    args: argparse.Namespace, board: Board, models: Sequence[ZooModel]
+) -> Outcome:
     _check_task(args.task, models)
-    board = load_board(args.board, args.board_dirs or ())
     reference = reference_board(board, models)
     files: Mapping[str, Path] = {}
     if args.find:
@@ -121,27 +123,31 @@ def _is_chosen(
 
 
 def _format_needs(needs: Sequence[ModelNeed], files: Mapping[str, Path]) -> str:
-    """Format the list; its last columns are the file, the time and the instructions."""
+    """Format the list; without the time on this board, the instructions are last."""
+    if not needs:
+        return ""
+    columns: dict[str, Callable[[ModelNeed], Cell]] = {
+        "model": lambda need: need.model.source.name,
+        "task": lambda need: need.model.source.task,
+    }
+    if not all(need.fits for need in needs):
+        columns["fits"] = lambda need: _verdict(need.fits)
+    columns["RAM"] = lambda need: need.figures.workspace_bytes
+    columns["flash"] = lambda need: need.figures.flash_bytes
+    if any(need.time for need in needs):
+        columns["modeled ms"] = _milliseconds
+    else:
+        columns["instructions"] = lambda need: need.figures.instructions
+    if files:
+        columns["file"] = lambda need: str(files[need.model.source.sha256])
     rows: list[Sequence[Cell]] = []
     for need in needs:
-        source, figures = need.model.source, need.figures
-        row: list[Cell] = [source.name, source.task, _verdict(need.fits)]
-        row += [figures.workspace_bytes, figures.flash_bytes]
-        time = need.time.milliseconds if need.time else None
-        file = files.get(source.sha256)
-        rows.append([*row, time, figures.instructions, str(file) if file else None])
-    head = ["model", "task", "fits", "RAM", "flash", "modeled ms", "instructions"]
-    head.append("file")
-    is_used = [True] * len(head)
-    is_used[2] = not all(need.fits for need in needs)
-    is_used[5] = any(need.time for need in needs)
-    is_used[6] = not is_used[5]
-    is_used[7] = bool(files)
-    kept = [index for index, used in enumerate(is_used) if used]
-    cells = [[row[index] for index in kept] for row in rows]
-    if not rows:
-        return ""
-    return format_table([head[index] for index in kept], cells, drop=("task",))
+        rows.append([cell_of(need) for cell_of in columns.values()])
+    return format_table(list(columns), rows, drop=("task",))
+
+
+def _milliseconds(need: ModelNeed) -> Cell:
+    return need.time.milliseconds if need.time else None
 
 
 def _verdict(fits: bool | None) -> str:
