@@ -78,10 +78,10 @@ def error(samples: Array) -> float:
     pairs = _Fractions(15).spectrum(samples.astype(np.int64)).reshape(-1, 2)
     exact = np.fft.rfft(samples.astype(float)) / own.length * own.gain
     distance = np.abs(pairs[:, 0] + 1j * pairs[:, 1] - exact)
-    greatest, norm = own.bins
-    assert distance.max() <= greatest
-    assert np.linalg.norm(distance) <= norm
-    return float(distance.max() / greatest)
+    errors = own.bins
+    assert distance.max() <= errors.greatest
+    assert np.linalg.norm(distance) <= errors.norm
+    return float(distance.max() / errors.greatest)
 
 
 @pytest.mark.parametrize("length", [64, 512])

@@ -45,6 +45,14 @@ class Definition:
     step: float
 
 
+@dataclass(frozen=True, slots=True)
+class BinErrors:
+    """The greatest error of a bin, and the root of the sum of the squares of all."""
+
+    greatest: float
+    norm: float
+
+
 @dataclass(frozen=True)
 class TransformErrors:
     """Errors of `rfft` of `length` int16, without overflow."""
@@ -64,8 +72,8 @@ class TransformErrors:
         return gain
 
     @cached_property
-    def stages(self) -> tuple[float, float]:
-        """Return greatest error and norm of the complex transform."""
+    def stages(self) -> BinErrors:
+        """The errors of the complex transform."""
         turn = _distance(twiddle_factors(self.count, _BITS, reverse=False), self.count)
         greatest = norm = 0.0
         for stage in radix_stages(self.count):
@@ -74,21 +82,22 @@ class TransformErrors:
             greatest += p * _PAIR + (p - 1) * turned
             new = _PAIR + np.sqrt((p - 1) / p) * turned
             norm = norm / np.sqrt(p) + np.sqrt(p * self.count) * new
-        return greatest, float(norm)
+        return BinErrors(greatest, float(norm))
 
     @cached_property
-    def bins(self) -> tuple[float, float]:
-        """Return greatest error and norm of the bins of real numbers."""
-        greatest, norm = self.stages
+    def bins(self) -> BinErrors:
+        """The errors of the bins of real numbers."""
+        complex_errors = self.stages
         factors = real_twiddle_factors(self.count, _BITS, reverse=False)
         turned = _PAIR + _distance(factors, 2 * self.count, self.count // 2 + 1) * (
             2 * _scale(2) * _LARGEST
         )
         n = self.count
-        ends = np.sqrt(2) * (greatest / 2 + _PAIR)
+        ends = np.sqrt(2) * (complex_errors.greatest / 2 + _PAIR)
         own = _PAIR * np.sqrt(n) + _PAIR * np.sqrt(n / 2) * turned
-        all_bins = norm / 2 + own + _PAIR * np.sqrt(n + 1)
-        return greatest + np.sqrt(2) + turned / 2 + _PAIR, float(all_bins + ends)
+        all_bins = complex_errors.norm / 2 + own + _PAIR * np.sqrt(n + 1)
+        greatest = complex_errors.greatest + np.sqrt(2) + turned / 2 + _PAIR
+        return BinErrors(greatest, float(all_bins + ends))
 
 
 def _scale(radix: int) -> float:
@@ -140,9 +149,9 @@ class AmplitudeBounds:
         own = self.tables
         weight = np.sqrt(np.abs(own.bank).sum(axis=0))
         heaviest = np.sqrt(np.abs(own.bank).max(axis=0))
-        greatest, norm = self.errors.bins
+        bins = self.errors.bins
         unit = own.length / scale
-        transform = np.minimum(weight * greatest, heaviest * norm) * unit
+        transform = np.minimum(weight * bins.greatest, heaviest * bins.norm) * unit
         # Each product loses less than 1: half of it in all, and up to half in each.
         frame = len(own.window)
         offset = 0.5 * np.abs(np.fft.rfft(np.ones(frame), own.length))
@@ -157,7 +166,7 @@ class AmplitudeBounds:
         padded = np.zeros((*stored.shape[:-1], 2 * count))
         padded[..., : stored.shape[-1]] = stored
         numbers = padded[..., ::2] + 1j * padded[..., 1::2]
-        room = (1 << _BITS) - 1 - self.errors.bins[0]
+        room = (1 << _BITS) - 1 - self.errors.bins.greatest
         # A rotated difference of bins has the magnitude of the odd samples' transform.
         turned = np.abs(np.fft.fft(numbers.imag)) / count
         fits = turned.max(axis=-1, keepdims=True) <= room

@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from firmwright.audio.batches import compute_batch
 from firmwright.audio.joining import join_graphs, single_input
+from firmwright.audio.settings import require
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import UsageError
 from firmwright.flows.model.model import Model
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph import TensorType, Value
 from firmwright.ir.module import IRModule
-from firmwright.sensors.emission import Emission, SensorStep, require
+from firmwright.sensors.emission import Emission, SensorStep
 from firmwright.sensors.steps import StreamWindow, emit_steps
 
 _ITEMS_AT_ONCE = 4096

@@ -8,15 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from firmwright.audio.settings import require
 from firmwright.base.errors import UsageError
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph import TensorType, Value
-
-
-def require(is_valid: bool, what: str, hint: str) -> None:
-    """Raise UsageError with the setting that is impossible, and the remedy."""
-    if not is_valid:
-        raise UsageError(f"{what} is not possible.", hint=hint)
 
 
 def finite_numbers(values: object, what: str) -> tuple[float, ...]:

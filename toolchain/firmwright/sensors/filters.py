@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from firmwright.audio.settings import require
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph import TensorType, Value
-from firmwright.sensors.emission import Emission, finite_numbers, require
+from firmwright.sensors.emission import Emission, finite_numbers
 
 
 class Start(enum.Enum):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy.typing as npt
 
+from firmwright.audio.settings import require
 from firmwright.ir.graph import Value
-from firmwright.sensors.emission import Emission, SensorStep, finite_numbers, require
+from firmwright.sensors.emission import Emission, SensorStep, finite_numbers
 from firmwright.sensors.filters import Biquads, Decimate, Fir
 
-_CHANNELS_MAX = 26
+_CHANNELS_MAX = len(string.ascii_lowercase)
 """Inputs of a formula."""
 
 
@@ -56,8 +58,9 @@ class Magnitude:
         hint = f"at most {_CHANNELS_MAX}."
         require(channels <= _CHANNELS_MAX, f"a vector of {channels} channels", hint)
         parts = (x,) if channels == 1 else e.split(x, (1,) * channels, axis=2)
-        letters = "abcdefghijklmnopqrstuvwxyz"[:channels]
-        formula = f"sqrt({' + '.join(f'{letter} * {letter}' for letter in letters)})"
+        letters = string.ascii_lowercase[:channels]
+        squares = " + ".join(f"{letter} * {letter}" for letter in letters)
+        formula = f"sqrt({squares})"
         name, shape = e.name("magnitude"), parts[0].type.shape
         return e.g.call("expression", *parts, name=name, shape=shape, formula=formula)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from firmwright.audio import FrameWindow
+from firmwright.audio.settings import FrameWindow, require
 from firmwright.base.dtypes import Array
 from firmwright.ir.graph import Value
-from firmwright.sensors.emission import Emission, finite_numbers, require
+from firmwright.sensors.emission import Emission, finite_numbers
 
 _LENGTHS = tuple(1 << n for n in range(3, 15))
 

@@ -4,6 +4,7 @@ A norm divides the sum of a transform of n numbers by 1, n or the root of n. ONN
 divides an inverse transform by n. Semantics: PyTorch's ATen/native/SpectralOps.cpp.
 """
 
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +25,17 @@ from firmwright.frontends.pytorch.translation import (
     scalar_type,
 )
 
-_NO_NORM, _BY_ROOT, _BY_COUNT = range(3)
-"""PyTorch's numbers of the norms in basic operators."""
-_FORWARD = {None: _NO_NORM, "backward": _NO_NORM, "forward": _BY_COUNT}
-_INVERSE = {None: _BY_COUNT, "backward": _BY_COUNT, "forward": _NO_NORM}
+
+class _Norm(enum.IntEnum):
+    """What divides a sum; the values are PyTorch's in basic operators."""
+
+    NONE = 0
+    ROOT = 1
+    COUNT = 2
+
+
+_FORWARD = {None: _Norm.NONE, "backward": _Norm.NONE, "forward": _Norm.COUNT}
+_INVERSE = {None: _Norm.COUNT, "backward": _Norm.COUNT, "forward": _Norm.NONE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +73,15 @@ class _Transform:
         )
 
 
-def _factor(norm: int, transforms: list[_Transform]) -> float:
+def _factor(norm: _Norm, transforms: list[_Transform]) -> float:
     """Return what ONNX's results are multiplied by."""
     count = math.prod(item.points for item in transforms)
-    divisor = {_NO_NORM: 1.0, _BY_ROOT: math.sqrt(count), _BY_COUNT: count}[norm]
+    divisor = {_Norm.NONE: 1.0, _Norm.ROOT: math.sqrt(count), _Norm.COUNT: count}[norm]
     return (count if transforms[0].is_inverse else 1.0) / divisor
 
 
 def _emit_transforms(
-    t: NodeTranslation, transforms: list[_Transform], norm: int
+    t: NodeTranslation, transforms: list[_Transform], norm: _Norm
 ) -> str:
     """Emit the transforms of `self`, one axis after the other."""
     components = 2 if is_complex(t.type_of("self").dtype) else 1
@@ -91,17 +99,19 @@ def _emit_transforms(
     return t.reshape(x, (*shape, 2) if is_complex(t.dtype()) else shape)
 
 
-def _norm(t: NodeTranslation, is_inverse: bool) -> int:
+def _norm(t: NodeTranslation, is_inverse: bool) -> _Norm:
     name = t.arg("norm")
     if name == "ortho":
-        return _BY_ROOT
+        return _Norm.ROOT
     table = _INVERSE if is_inverse else _FORWARD
     if name not in table:
         raise NotSupportedError(f"the norm {name!r}")
     return table[name]
 
 
-def _of_one_axis(is_inverse: bool, is_one_sided: bool, t: NodeTranslation) -> str:
+def _of_one_axis(
+    t: NodeTranslation, *, is_inverse: bool = False, is_one_sided: bool = False
+) -> str:
     """Translate `torch.fft.fft`, `ifft`, `rfft` and `irfft`."""
     shape = t.shape("self")
     axis = t.axis("dim", len(shape), -1)
@@ -128,7 +138,8 @@ def _basic(t: NodeTranslation, *, last_is_half: bool, is_inverse: bool) -> str:
         is_half = last_is_half and axis == half
         points = int(t.arg("last_dim_size")) if is_half and is_inverse else shape[axis]
         transforms.append(_Transform(axis + 1, points, is_inverse, is_half))
-    return _emit_transforms(t, transforms, int(t.arg("normalization", _NO_NORM)))
+    norm = _Norm(t.arg("normalization", _Norm.NONE))
+    return _emit_transforms(t, transforms, norm)
 
 
 def _real_to_complex(t: NodeTranslation) -> str:
@@ -219,10 +230,10 @@ COMPLEX_TRANSLATORS: Translators = {
     "_fft_c2c": _complex_to_complex,
     "_fft_c2r": _complex_to_real,
     "_fft_r2c": _real_to_complex,
-    "fft_fft": partial(_of_one_axis, False, False),
-    "fft_ifft": partial(_of_one_axis, True, False),
-    "fft_irfft": partial(_of_one_axis, True, True),
-    "fft_rfft": partial(_of_one_axis, False, True),
+    "fft_fft": _of_one_axis,
+    "fft_ifft": partial(_of_one_axis, is_inverse=True),
+    "fft_irfft": partial(_of_one_axis, is_inverse=True, is_one_sided=True),
+    "fft_rfft": partial(_of_one_axis, is_one_sided=True),
     "stft": _stft,
 }
 """Operators with a complex operand or result, by their names."""

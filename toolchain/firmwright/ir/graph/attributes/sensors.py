@@ -39,6 +39,6 @@ class BandPowersAttrs(OpAttrs):
     first: tuple[int, ...]
     """The first bin of each band."""
     end: tuple[int, ...]
-    """the bin after each band."""
+    """The bin after each band."""
     factor: float
     """Factor of the sums, a float32."""
