@@ -26,7 +26,7 @@ from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
 
 ROOT = Path(__file__).resolve().parents[3]
-BARE = [board for board in list_boards() if not board.is_host]
+BARE = [board for board in list_boards() if board.port in ("cortex_m", "riscv32")]
 CORES = list({board.cpu_flags: board for board in BARE}.values())
 HALF_PRECISION = 2  # of __ARM_FP: conversions alone, which gcc counts only on request
 FACTS = (
