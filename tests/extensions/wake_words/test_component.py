@@ -1,6 +1,7 @@
 """The component listens as ESPHome does, with TFLM's probabilities."""
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import Array
+from firmwright.cli.main import main
 from tests.extensions.wake_words.conftest import HOSTILE_PHRASE
 from tests.extensions.wake_words.listening import (
     STEP,
@@ -189,3 +191,18 @@ _DEFINES = """\
 #define USE_LOGGER
 #define USE_MICROPHONE
 """
+
+
+def test_a_file_may_have_a_name_that_c_has_not(
+    manifests: list[Path], tmp_path: Path
+) -> None:
+    facts = json.loads(manifests[2].read_text(encoding="utf-8"))
+    model = manifests[2].parent / facts["model"]
+    (tmp_path / "my word-2.tflite").write_bytes(model.read_bytes())
+    manifest = tmp_path / "my word-2.json"
+    manifest.write_text(json.dumps({**facts, "model": "my word-2.tflite"}), "utf-8")
+    package = tmp_path / "package"
+    words = ["export", "--format", "esphome", str(manifest), "--board", "esp32c3"]
+    assert main([*words, "-o", str(package)]) == 0
+    header = package / "components/firmwright_wake_words/wake_words.h"
+    assert "#define WAKE_WORDS_MY_WORD_2 0u" in header.read_text(encoding="utf-8")

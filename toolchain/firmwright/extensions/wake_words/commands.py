@@ -64,7 +64,7 @@ def _check_words(words: Sequence[WakeWord]) -> None:
         what = f"the models take features every {several}."
         hint = "models with one feature_step_size, as they share the front end."
         raise UsageError(what, where="export", hint=hint)
-    names = Counter(word.model.stem for word in words)
+    names = Counter(word.identifier for word in words)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         what = f"two models have the name {twice[0]}."

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import UsageError
 from firmwright.base.templates import template_environment
 from firmwright.codegen.c_writer import escape_comment, format_c_string
@@ -72,14 +73,13 @@ class WakeWordsFormat(ExportFormat):
 
     def _values(self, exported: ExportInput) -> dict[str, object]:
         values = template_values(exported)
-        models = {
-            summary.model: model_values(summary, exported.devices)
-            for summary in exported.models
-        }
-        stems = {word.model.stem: word for word in self.words}
+        models: dict[str, ModelValues] = {}
+        for summary in exported.models:
+            name = to_model_identifier(summary.model)
+            models[name] = model_values(summary, exported.devices)
         listeners: list[_Listener] = []
-        for name, word in stems.items():
-            model = models[name]
+        for word in self.words:
+            model = models[word.identifier]
             stride = rows_of_run(model.summary)
             phrase = format_c_string(word.phrase)
             listeners.append(_Listener(word, model, stride, phrase))
@@ -89,7 +89,7 @@ class WakeWordsFormat(ExportFormat):
             **values,
             "form": self.name,
             "component": COMPONENT,
-            "front": models[self.front_end],
+            "front": models[to_model_identifier(self.front_end)],
             "words": [item for item in listeners if not item.word.is_voice] + voices,
             "voice": voices[0] if voices else None,
             "phrases": escape_comment(", ".join(spoken)),

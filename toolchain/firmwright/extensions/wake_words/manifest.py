@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
@@ -84,6 +85,11 @@ class WakeWord:
     cutoff: int
     window: int
     step_ms: int
+
+    @property
+    def identifier(self) -> str:
+        """The name of the model in C."""
+        return to_model_identifier(self.model.stem)
 
     @property
     def is_voice(self) -> bool:
