@@ -32,6 +32,7 @@ NOT_RANDOM_TFLITE = {
     "custom:ethos-u": "Vela makes it",
     **dict.fromkeys(
         (
+            "custom:AudioSpectrogram",
             *("custom:SignalDelay", "custom:SignalEnergy"),
             *("custom:SignalFftAutoScale", "custom:SignalFilterBank"),
             *("custom:SignalFilterBankLog", "custom:SignalFilterBankSquareRoot"),

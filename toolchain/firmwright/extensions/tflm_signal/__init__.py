@@ -31,5 +31,5 @@ EXTENSION = Extension(
     schedules=tuple(f"{__name__}.{name}" for name in _SCHEDULE_MODULES),
     conformance_cases=(f"{__name__}.conformance_cases",),
     tflite_importers=(f"{__name__}.importers",),
-    tflite_rewrites=(f"{__name__}.early_exits",),
+    tflite_rewrites=(f"{__name__}.early_exits", f"{__name__}.spectrograms"),
 )

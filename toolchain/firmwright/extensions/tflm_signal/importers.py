@@ -16,6 +16,7 @@ from firmwright.extensions.tflm_signal.attributes import (
     SpectralSubtractionAttrs,
     SpectrumEnergyAttrs,
     StackerAttrs,
+    StftAttrs,
     WindowFunctionAttrs,
 )
 from firmwright.extensions.tflm_signal.framing import streams
@@ -171,7 +172,18 @@ def _window_attrs(context: ImportContext) -> WindowFunctionAttrs:
     return WindowFunctionAttrs(shift=int_option(context, "shift"))
 
 
+def _spectrogram(context: ImportContext) -> ImportedCall:
+    """Return the transforms of a spectrogram, which spectrograms.py has rewritten."""
+    if len(context.node.inputs) != 2 or "length" not in context.node.options:
+        samples = "float32 [samples, channels] by windows of 17 to 16,384 samples"
+        raise NotSupportedError(f"a spectrogram of other than {samples}")
+    require_tensors(context, 2)
+    length, step = int_option(context, "length"), int_option(context, "step")
+    return ImportedCall("stft", StftAttrs(length=length, step=step), (0, 1))
+
+
 IMPORTERS: Mapping[str, Importer] = {
+    "custom:AudioSpectrogram": Importer("stft", _spectrogram),
     "custom:CIRCULAR_BUFFER": Importer("circular_buffer", _circular_buffer),
     "custom:SignalDelay": Importer("delay", _delay),
     "custom:SignalEnergy": plain_importer("spectrum_energy", 1, _energy_attrs),

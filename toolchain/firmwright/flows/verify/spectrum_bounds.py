@@ -92,7 +92,7 @@ def compare_with_proof(
 
 def _spectra(calls: Sequence[Call]) -> Iterator[Call]:
     for call in calls:
-        if call.op == "rfft":
+        if call.op in ("rfft", "stft"):
             y = call.outputs[0].type
             if y.dtype == FLOAT32 and y.shape[-1] - 2 >= SMALLEST_TRANSFORM:
                 yield call
@@ -116,7 +116,9 @@ class _SampleBounds:
                 with np.errstate(all="ignore"):
                     result = self._follow(call, arrays)
             elif any(_spectra([call])):
-                result = _transform(arrays[0], call.outputs[0].type.shape)
+                shape = call.outputs[0].type.shape
+                frames = _frames(call, arrays) if call.op == "stft" else arrays[0]
+                result = _transform(frames, shape)
             if result is not None:
                 self.known[call.outputs[0].name] = result
         return self.known
@@ -157,6 +159,16 @@ def _transform(frames: Array, shape: tuple[int, ...]) -> Interval:
     return Interval(bins - error, bins + error)
 
 
+def _frames(call: Call, arrays: Sequence[Array]) -> Array:
+    """Return the frames of `stft` times its window, [..., frames, length]."""
+    signal, *windows = arrays
+    length = call.outputs[0].type.shape[-1] - 2
+    step = int(getattr(call.attrs, "step", 1))
+    view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=-1)
+    frames = view[..., ::step, :]
+    return np.asarray(frames * windows[0] if windows else frames)
+
+
 def _sum(a: Interval, b: Interval) -> Interval:
     return Interval(a.low + b.low, a.high + b.high)
 
@@ -184,6 +196,10 @@ def _logarithm(a: Interval) -> Interval:
     return Interval(np.log(np.maximum(a.low, 0)), np.log(a.high))
 
 
+def _maximum(a: Interval, b: Interval) -> Interval:
+    return Interval(np.maximum(a.low, b.low), np.maximum(a.high, b.high))
+
+
 def _layer(x: Interval, weights: Interval, *bias: Interval) -> Interval:
     """Products of rows with weights [outputs, inputs], which are taken as exact."""
     w = weights.low.astype(np.float64)
@@ -198,6 +214,7 @@ _RULES: Mapping[str, Callable[..., Interval]] = {
     "add": _sum,
     "fully_connected": _layer,
     "log": _logarithm,
+    "maximum": _maximum,
     "mul": _product,
     "sqrt": _square_root,
     "square": _square,
