@@ -1,6 +1,6 @@
 /* Computes results of every operation that gcc leaves to functions on the LX106, and writes them to
- * the file output.bin of the host: for each row of operations.inc, one word of 64 bits for each pair
- * of operands of its type. */
+ * the file output.bin of the host: for each row of operations.inc, one word of 64 bits for each
+ * pair of operands of its type. */
 #include <stddef.h>
 #include <stdint.h>
 
