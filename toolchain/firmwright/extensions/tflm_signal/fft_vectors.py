@@ -10,16 +10,23 @@ wrap.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
 
 import numpy as np
 
 from firmwright.base.dtypes import INT16, UINT16, Array
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.text_sections import read_sections
 from firmwright.extensions.tflm_signal.attributes import FftAttrs
 from firmwright.extensions.tflm_signal.complex_numbers import BITS
+from firmwright.extensions.tflm_signal.fft_kernels import (
+    FftArithmetic,
+    FftKernels,
+    KernelText,
+    insert_lines,
+    make_fft_kernels,
+    text_of_parts,
+)
 from firmwright.extensions.tflm_signal.fft_lowering import (
     digit_reversal,
     radix_stages,
@@ -27,14 +34,14 @@ from firmwright.extensions.tflm_signal.fft_lowering import (
 )
 from firmwright.extensions.tflm_signal.fft_schedules import even_widths, stage_factors
 from firmwright.ir.graph import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
-_LANES = 8
 _RADIX = 4
+_PARTS, _TURNED = range(_RADIX), range(1, _RADIX)
+"""The parts of a butterfly, and those that are multiplied by a factor."""
 _HALF = 1 << (BITS - 1)
 
 
@@ -101,116 +108,74 @@ def _bins(bins: Array, numbers: Array, quarters: Array, count: int) -> Array:
     return result.astype(np.int16).reshape(bins.shape)
 
 
-def _insert(name: str, **parts: Sequence[str]) -> str:
-    """Return section `name`, whose words $PART are the lines of `parts`."""
-    texts = {part: indent("\n".join(lines), "    ") for part, lines in parts.items()}
-    return fill_text(_C[name], **texts)
-
-
-def _of_parts(section: str, radix: int, **values: object) -> list[str]:
-    return [fill_text(_C[section], q=q, **values) for q in range(radix)]
-
-
 def _first_text() -> str:
     """Return the text for both radices, of which the compiler removes one."""
     bodies = []
     for radix, sums in ((2, "sums_of_two"), (4, "sums_of_four")):
+        parts = range(radix)
         lines = [
-            *_of_parts("load_samples", radix),
+            *text_of_parts(_C["load_samples"], parts),
             _C[sums],
-            *_of_parts("store_strided", radix, stride="4 * radix"),
+            *text_of_parts(_C["store_strided"], parts, stride="4 * radix"),
         ]
         head = f"if (radix == {radix}) {{"
         bodies += [head, indent("\n".join(lines), "    "), "}"]
-    return _insert("first_stage", body=bodies)
+    return insert_lines(_C["first_stage"], body=bodies)
 
 
 def _stage_text() -> str:
     bodies = {}
     for kind in ("vector", "number"):
-        turns = [fill_text(_C[f"turn_by_{kind}"], q=q) for q in range(1, 4)]
-        loads = _of_parts("load_part", 4)
-        stores = _of_parts("store_strided", 4, stride="stride")
+        turns = text_of_parts(_C[f"turn_by_{kind}"], _TURNED)
+        loads = text_of_parts(_C["load_part"], _PARTS)
+        stores = text_of_parts(_C["store_strided"], _PARTS, stride="stride")
         bodies[f"by_{kind}"] = [*loads, *turns, _C["sums_of_four"], *stores]
-    return _insert("stage", **bodies)
+    return insert_lines(_C["stage"], **bodies)
 
 
 def _helium_first_text() -> str:
-    loads = _of_parts("mve_load_samples", _RADIX)
-    return _insert("mve_first_stage", body=[*loads, _C["mve_sums_of_four"]])
+    loads = text_of_parts(_C["mve_load_samples"], _PARTS)
+    body = [*loads, _C["mve_sums_of_four"]]
+    return insert_lines(_C["mve_first_stage"], body=body)
 
 
 def _helium_stage_text() -> str:
-    lines = _of_parts("mve_load_part", _RADIX)
-    lines += [fill_text(_C["mve_turn"], q=q) for q in range(1, _RADIX)]
-    return _insert("mve_stage", body=[*lines, _C["mve_sums_of_four"]])
+    lines = text_of_parts(_C["mve_load_part"], _PARTS)
+    lines += text_of_parts(_C["mve_turn"], _TURNED)
+    return insert_lines(_C["mve_stage"], body=[*lines, _C["mve_sums_of_four"]])
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernels:
-    """The micro-kernels of a transform: of the first and the other stages, and bins."""
-
-    first_stage: Intrinsic
-    stage: Intrinsic
-    bins: Intrinsic
-
-
-def _kernels(feature: str, texts: Sequence[str], costs: Sequence[int]) -> _Kernels:
-    """Return micro-kernels, with the instructions of eight elements of their loops."""
-    first, stage, bins = texts
-    of_first, of_stage, of_bins = costs
-    return _Kernels(
-        Intrinsic(
-            f"{feature}_fft_first_stage",
-            (
-                *pointers(INT16, "w", numbers=2),
-                *pointers(INT16, samples=2),
-                *pointers(UINT16, order=1),
-                *immediates("have", "blocks", "radix"),
-            ),
-            _first_stage,
-            _C["first_stage_portable"],
-            "The first stage of a transform of samples in digit-reversed order.",
-            requires=feature,
-            text={"gnu": first},
-            count=lambda args: 10 + -(-args[4] // _LANES) * of_first,
-        ),
-        Intrinsic(
-            f"{feature}_fft_stage",
-            (
-                *pointers(INT16, "rw", numbers=2),
-                *pointers(INT16, factors=2),
-                *immediates("size", "blocks"),
-            ),
-            _stage,
-            _C["stage_portable"],
-            "A stage of a transform, of radix 4.",
-            requires=feature,
-            text={"gnu": stage},
-            count=lambda args: 10 + -(-args[2] * args[3] // _LANES) * of_stage,
-        ),
-        Intrinsic(
-            f"{feature}_fft_bins",
-            (
-                *pointers(INT16, "w", bins=2),
-                *pointers(INT16, numbers=2, quarters=2),
-                *immediates("count"),
-            ),
-            _bins,
-            "\n".join([_C["ends"], _C["bins_portable"]]),
-            "The bins of real samples, given the transform of their pairs.",
-            requires=feature,
-            text={"gnu": "\n".join([_C["ends"], bins])},
-            count=lambda args: 10 + -(-args[3] // (2 * _LANES)) * of_bins,
-        ),
-    )
-
-
-_RVV = _kernels("rvv", (_first_text(), _stage_text(), _C["bins"]), (80, 80, 55))
-_MVE = _kernels(
+_FRACTIONS = FftArithmetic(
+    name="fft",
+    dtype=INT16,
+    lanes=8,
+    order_elements=1,
+    first_settings=("have", "blocks", "radix"),
+    factors="quarters",
+    meanings=(_first_stage, _stage, _bins),
+    portable=(
+        _C["first_stage_portable"],
+        _C["stage_portable"],
+        "\n".join([_C["ends"], _C["bins_portable"]]),
+    ),
+)
+_RVV = make_fft_kernels(
+    _FRACTIONS,
+    "rvv",
+    (
+        KernelText(_first_text(), 80),
+        KernelText(_stage_text(), 80),
+        KernelText("\n".join([_C["ends"], _C["bins"]]), 55),
+    ),
+)
+_MVE = make_fft_kernels(
+    _FRACTIONS,
     "mve",
-    (_helium_first_text(), _helium_stage_text(), _C["mve_bins"]),
-    (60, 70, 50),
+    (
+        KernelText(_helium_first_text(), 60),
+        KernelText(_helium_stage_text(), 70),
+        KernelText("\n".join([_C["ends"], _C["mve_bins"]]), 50),
+    ),
 )
 INTRINSICS = tuple(
     kernel for of in (_RVV, _MVE) for kernel in (of.first_stage, of.stage, of.bins)
@@ -224,7 +189,9 @@ def _helium_configs(call: OpCall) -> Sequence[ScheduleConfig]:
     return even_widths(call) if fits else ()
 
 
-def _build(kernels: _Kernels, call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(
+    kernels: FftKernels, call: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     x, length = call.input(0), call.attributes(FftAttrs).length
     frames, have, count = x.elements // x.shape[-1], x.shape[-1], length // 2
     first, *others = radix_stages(count)

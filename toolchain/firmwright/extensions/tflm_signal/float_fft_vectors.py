@@ -9,15 +9,21 @@ their use.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from textwrap import indent
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, UINT16, Array
-from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.base.text_sections import read_sections
 from firmwright.extensions.tflm_signal.attributes import FftAttrs
+from firmwright.extensions.tflm_signal.fft_kernels import (
+    FftArithmetic,
+    FftKernels,
+    KernelText,
+    insert_lines,
+    make_fft_kernels,
+    text_of_parts,
+)
 from firmwright.extensions.tflm_signal.fft_lowering import (
     digit_reversal,
     radix_stages,
@@ -25,13 +31,13 @@ from firmwright.extensions.tflm_signal.fft_lowering import (
     twiddle_factors,
 )
 from firmwright.ir.graph import OpCall
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 _C = read_sections(__file__)
 _RADIX = 4
-_LANES = 4
+_PARTS, _TURNED = range(_RADIX), range(1, _RADIX)
+"""The parts of a butterfly, and those that are multiplied by a factor."""
 
 
 def _numbers(x: Array, *shape: int) -> Array:
@@ -79,98 +85,58 @@ def _bins(bins: Array, numbers: Array, halves: Array, count: int) -> Array:
     return result.reshape(bins.shape)
 
 
-def _insert(name: str, **parts: Sequence[str]) -> str:
-    texts = {part: indent("\n".join(lines), "    ") for part, lines in parts.items()}
-    return fill_text(_C[name], **texts)
-
-
-def _of_parts(section: str, first: int = 0) -> list[str]:
-    return [fill_text(_C[section], q=q) for q in range(first, _RADIX)]
-
-
 def _helium_texts() -> tuple[str, str, str]:
     """Return the C of the first stage, of the others, and of the bins."""
-    first = [*_of_parts("load_samples"), _C["sums_of_four"], *_of_parts("store_first")]
-    other = [*_of_parts("load_part", 1), _C["sums_of_four"], *_of_parts("store_part")]
-    stages = _insert("first_stage", body=first), _insert("stage", body=other)
-    return (*stages, _C["bins"])
+    sums = _C["sums_of_four"]
+    loads = text_of_parts(_C["load_samples"], _PARTS)
+    first = [*loads, sums, *text_of_parts(_C["store_first"], _PARTS)]
+    turns = text_of_parts(_C["load_part"], _TURNED)
+    other = [*turns, sums, *text_of_parts(_C["store_part"], _PARTS)]
+    return (
+        insert_lines(_C["first_stage"], body=first),
+        insert_lines(_C["stage"], body=other),
+        "\n".join([_C["ends"], _C["bins"]]),
+    )
 
 
 def _riscv_texts() -> tuple[str, str, str]:
     """Return the C of the first stage, of the others, and of the bins."""
-    sums, stores = _C["rvv_sums_of_four"], _of_parts("rvv_store")
-    first = [*_of_parts("rvv_load_samples"), sums, *stores]
+    sums = _C["rvv_sums_of_four"]
+    stores = text_of_parts(_C["rvv_store"], _PARTS)
+    first = [*text_of_parts(_C["rvv_load_samples"], _PARTS), sums, *stores]
+    loads = [_C["rvv_load_first"], *text_of_parts(_C["rvv_load_part"], _TURNED)]
     bodies: dict[str, list[str]] = {}
     for kind in ("vector", "number"):
-        turns = _of_parts(f"rvv_turn_by_{kind}", 1)
-        loads = [_C["rvv_load_first"], *_of_parts("rvv_load_part", 1)]
+        turns = text_of_parts(_C[f"rvv_turn_by_{kind}"], _TURNED)
         bodies[f"by_{kind}"] = [*loads, *turns, sums, *stores]
-    stages = _insert("rvv_first_stage", body=first), _insert("rvv_stage", **bodies)
-    return (*stages, _C["rvv_bins"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Kernels:
-    """The micro-kernels of a transform: of the first and the other stages, and bins."""
-
-    first_stage: Intrinsic
-    stage: Intrinsic
-    bins: Intrinsic
-
-
-def _kernels(feature: str, texts: Sequence[str], costs: Sequence[int]) -> _Kernels:
-    """Return micro-kernels, with the instructions of four complex numbers."""
-    first, stage, bins = texts
-    of_first, of_stage, of_bins = costs
-    return _Kernels(
-        Intrinsic(
-            f"{feature}_float_fft_first_stage",
-            (
-                *pointers(FLOAT32, "w", numbers=2),
-                *pointers(FLOAT32, samples=2),
-                *pointers(UINT16, order=2),
-                *immediates("blocks"),
-            ),
-            _first_stage,
-            _insert("first_stage_portable", sums=[_C["sums_portable"]]),
-            "The first stage of a transform of samples in digit-reversed order.",
-            requires=feature,
-            text={"gnu": first},
-            count=lambda args: 10 + -(-args[3] // _LANES) * of_first,
-        ),
-        Intrinsic(
-            f"{feature}_float_fft_stage",
-            (
-                *pointers(FLOAT32, "rw", numbers=2),
-                *pointers(FLOAT32, factors=2),
-                *immediates("size", "blocks"),
-            ),
-            _stage,
-            _insert("stage_portable", sums=[_C["sums_portable"]]),
-            "A stage of a transform, of radix 4.",
-            requires=feature,
-            text={"gnu": stage},
-            count=lambda args: 10 + -(-args[2] * args[3] // _LANES) * of_stage,
-        ),
-        Intrinsic(
-            f"{feature}_float_fft_bins",
-            (
-                *pointers(FLOAT32, "w", bins=2),
-                *pointers(FLOAT32, numbers=2, halves=2),
-                *immediates("count"),
-            ),
-            _bins,
-            "\n".join([_C["ends"], _C["bins_portable"]]),
-            "The bins of real samples, given the transform of their pairs.",
-            requires=feature,
-            text={"gnu": "\n".join([_C["ends"], bins])},
-            count=lambda args: 20 + -(-args[3] // (2 * _LANES)) * of_bins,
-        ),
+    return (
+        insert_lines(_C["rvv_first_stage"], body=first),
+        insert_lines(_C["rvv_stage"], **bodies),
+        "\n".join([_C["ends"], _C["rvv_bins"]]),
     )
 
 
-_MVE = _kernels("mvefp", _helium_texts(), (44, 62, 40))
-_RVV = _kernels("rvvf", _riscv_texts(), (62, 80, 46))
+_FLOATS = FftArithmetic(
+    name="float_fft",
+    dtype=FLOAT32,
+    lanes=4,
+    order_elements=2,
+    first_settings=("blocks",),
+    factors="halves",
+    meanings=(_first_stage, _stage, _bins),
+    portable=(
+        insert_lines(_C["first_stage_portable"], sums=[_C["sums_portable"]]),
+        insert_lines(_C["stage_portable"], sums=[_C["sums_portable"]]),
+        "\n".join([_C["ends"], _C["bins_portable"]]),
+    ),
+    ends_instructions=10,
+)
+_MVE = make_fft_kernels(
+    _FLOATS, "mvefp", tuple(map(KernelText, _helium_texts(), (44, 62, 40)))
+)
+_RVV = make_fft_kernels(
+    _FLOATS, "rvvf", tuple(map(KernelText, _riscv_texts(), (62, 80, 46)))
+)
 INTRINSICS = tuple(
     kernel for of in (_MVE, _RVV) for kernel in (of.first_stage, of.stage, of.bins)
 )
@@ -184,7 +150,9 @@ def _whole_frames(call: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,) if x.dtype == FLOAT32 and x.shape[-1] == length and fits else ()
 
 
-def _build(kernels: _Kernels, call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(
+    kernels: FftKernels, call: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     x, length = call.input(0), call.attributes(FftAttrs).length
     count, (first, *others) = length // 2, radix_stages(length // 2)
     places = np.array(digit_reversal(count))[::_RADIX]
