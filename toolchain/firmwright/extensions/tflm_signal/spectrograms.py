@@ -15,7 +15,6 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.frontends.tflite.decoded_model import (
-    NO_TENSOR,
     RawModel,
     RawNode,
     RawSubgraph,
@@ -23,6 +22,7 @@ from firmwright.frontends.tflite.decoded_model import (
 )
 from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
 from firmwright.frontends.tflite.rewrites import ModelRewrite
+from firmwright.frontends.tflite.spectrum_nodes import add_magnitudes, add_product
 from firmwright.ir.core import Attrs
 
 SPECTROGRAM, MFCC = "custom:AudioSpectrogram", "custom:Mfcc"
@@ -31,13 +31,6 @@ _LENGTHS = tuple(1 << n for n in range(5, 15))
 _CHANNELS_MAX = 512
 _FLOOR = np.float32(1e-12)
 """The least sum of a mel channel."""
-_PRODUCT: Attrs = {
-    "fused_activation_function": "NONE",
-    "weights_format": "DEFAULT",
-    "keep_num_dims": True,
-    "asymmetric_quantize_inputs": False,
-    "quantized_bias_type": "float32",
-}
 
 
 def lower_spectrograms(model: RawModel) -> RawModel:
@@ -116,27 +109,13 @@ def _add_spectrogram(rewriter: GraphRewriter, node: RawNode) -> None:
     source = replace(node, outputs=(numbers,))
     faded = rewriter.constant("window", weights)
     rewriter.emit(source, SPECTROGRAM, (signal, faded), **settings)
-    _add_energies(rewriter, node, numbers, (channels, count, bins))
-
-
-def _add_energies(
-    rewriter: GraphRewriter, node: RawNode, numbers: int, shape: tuple[int, ...]
-) -> None:
-    """Append the sums of the squares of real and imaginary parts, or their roots."""
-    pairs = rewriter.tensor("pairs", "float32", (*shape, 2))
-    form = rewriter.constant("shape", np.array((*shape, 2), np.int32))
+    shape = (channels, count, bins, 2)
+    pairs = rewriter.tensor("pairs", "float32", shape)
+    form = rewriter.constant("shape", np.array(shape, np.int32))
     source = replace(node, outputs=(pairs,))
     rewriter.emit(source, "RESHAPE", (numbers, form), new_shape=())
-    squares = rewriter.tensor("squares", "float32", (*shape, 2))
-    rewriter.emit(replace(node, outputs=(squares,)), "SQUARE", (pairs,))
-    last = rewriter.constant("axis", np.array([len(shape)], np.int32))
-    if node.options.get("magnitude_squared"):
-        rewriter.emit(node, "SUM", (squares, last), keep_dims=False)
-        return
-    energies = rewriter.tensor("energies", "float32", shape)
-    source = replace(node, outputs=(energies,))
-    rewriter.emit(source, "SUM", (squares, last), keep_dims=False)
-    rewriter.emit(node, "SQRT", (energies,))
+    is_squared = bool(node.options.get("magnitude_squared"))
+    add_magnitudes(rewriter, node, pairs, is_squared=is_squared)
 
 
 def _is_mfcc(graph: RawSubgraph, node: RawNode) -> bool:
@@ -180,14 +159,12 @@ def _add_mfcc(rewriter: GraphRewriter, node: RawNode) -> None:
     rewriter.emit(replace(node, outputs=(roots,)), "SQRT", (x.index,))
     steps = ("sums", "limited", "logarithms")
     sums, limited, logs = (rewriter.tensor(step, "float32", shape) for step in steps)
-    bank = rewriter.constant("mel", weights.astype(np.float32))
     source = replace(node, outputs=(sums,))
-    rewriter.emit(source, "FULLY_CONNECTED", (roots, bank, NO_TENSOR), **_PRODUCT)
+    add_product(rewriter, source, roots, "mel", weights.astype(np.float32))
     floor = rewriter.constant("floor", np.array(_FLOOR))
     rewriter.emit(replace(node, outputs=(limited,)), "MAXIMUM", (sums, floor))
     rewriter.emit(replace(node, outputs=(logs,)), "LOG", (limited,))
-    turns = rewriter.constant("cosines", table.astype(np.float32))
-    rewriter.emit(node, "FULLY_CONNECTED", (logs, turns, NO_TENSOR), **_PRODUCT)
+    add_product(rewriter, node, logs, "cosines", table.astype(np.float32))
 
 
 def mel_weights(

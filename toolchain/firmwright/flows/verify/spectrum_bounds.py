@@ -19,6 +19,7 @@ from firmwright.flows.samples.reference_outputs import (
     run_numpy_reference,
 )
 from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.graph.evaluate import call_arrays, make_op_call
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
@@ -163,7 +164,8 @@ def _frames(call: Call, arrays: Sequence[Array]) -> Array:
     """Return the frames of `stft` times its window, [..., frames, length]."""
     signal, *windows = arrays
     length = call.outputs[0].type.shape[-1] - 2
-    step = int(getattr(call.attrs, "step", 1))
+    step = attrs_to_mapping(call.attrs)["step"]
+    assert isinstance(step, int)
     view = np.lib.stride_tricks.sliding_window_view(signal, length, axis=-1)
     frames = view[..., ::step, :]
     return np.asarray(frames * windows[0] if windows else frames)

@@ -28,17 +28,11 @@ from firmwright.frontends.tflite.decoded_model import (
     RawTensor,
 )
 from firmwright.frontends.tflite.graph_rewriter import GraphRewriter
+from firmwright.frontends.tflite.spectrum_nodes import add_magnitudes, add_product
 from firmwright.ir.core import Attrs
 
 _COMPLEX = "complex64"
 _OPERATORS = ("RFFT2D", "RESHAPE", "COMPLEX_ABS", "REAL", "IMAG")
-_PRODUCT: Attrs = {
-    "fused_activation_function": "NONE",
-    "weights_format": "DEFAULT",
-    "keep_num_dims": True,
-    "asymmetric_quantize_inputs": False,
-    "quantized_bias_type": "float32",
-}
 
 
 def lower_complex_numbers(graph: RawSubgraph) -> RawSubgraph:
@@ -120,20 +114,13 @@ def _lower(rewriter: GraphRewriter, node: RawNode) -> None:
                 length: Attrs = {"T": 0, "fft_length": points}
                 rewriter.emit(source, "custom:SignalRfft", (x.index,), **length)
             else:
-                matrix = rewriter.constant("spectrum_matrix", transform.rows())
-                operands = (x.index, matrix, NO_TENSOR)
-                rewriter.emit(source, "FULLY_CONNECTED", operands, **_PRODUCT)
+                matrix = transform.rows()
+                add_product(rewriter, source, x.index, "spectrum_matrix", matrix)
             _reshape(rewriter, node, product, y)
         case "RESHAPE":
             _reshape(rewriter, node, x.index, y)
         case "COMPLEX_ABS":
-            squares = rewriter.tensor("squares", "float32", x.shape)
-            power = rewriter.tensor("power", "float32", y.shape)
-            rewriter.emit(replace(node, outputs=(squares,)), "SQUARE", (x.index,))
-            last = rewriter.constant("axis", np.array([len(x.shape) - 1], np.int32))
-            source = replace(node, outputs=(power,))
-            rewriter.emit(source, "SUM", (squares, last), keep_dims=False)
-            rewriter.emit(node, "SQRT", (power,))
+            add_magnitudes(rewriter, node, x.index, is_squared=False)
         case _:
             part = np.array(0 if node.op == "REAL" else 1, np.int32)
             place = rewriter.constant("part", part)
