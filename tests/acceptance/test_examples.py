@@ -206,29 +206,30 @@ def test_two_tasks_alternate_after_each_operator(tmp_path: Path):
     assert sum(a == b for a, b in zip(answers, labels()[:20], strict=True)) >= 19
 
 
-@pytest.mark.host_c
-def test_handwritten_network_is_verified() -> None:
-    script = EXAMPLES / "08_by_hand" / "network.py"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+def run_script(path: str, *words: str) -> str:
+    """Run a script of the examples; return what it prints."""
     done = subprocess.run(
-        [sys.executable, script],
-        env=environment,
+        [sys.executable, str(EXAMPLES / path), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("smooth on host: 60 values, 0 differ from")
+    return done.stdout
+
+
+@pytest.mark.host_c
+def test_handwritten_network_is_verified() -> None:
+    printed = run_script("08_by_hand/network.py")
+    assert printed.startswith("smooth on host: 60 values, 0 differ from")
 
 
 @pytest.mark.qemu
 def test_wav_files_become_a_verified_program(tmp_path: Path) -> None:
-    script = EXAMPLES / "14_wav_to_board" / "wav_to_board.py"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
-    words = [sys.executable, script, "--clips", "24", "--save", tmp_path / "project"]
-    done = subprocess.run(
-        words, env=environment, capture_output=True, text=True, check=True
-    )
-    clips, equal, *heard = done.stdout.splitlines()
+    project = str(tmp_path / "project")
+    words = ("--clips", "24", "--save", project)
+    printed = run_script("14_wav_to_board/wav_to_board.py", *words)
+    clips, equal, *heard = printed.splitlines()
     assert clips == "72 clips, 100 % of those held out are recognized"
     assert equal == "mps2-an386: 420 outputs equal those of the features in Python"
     assert [line.split()[-1] for line in heard] == ["up", "down"]
@@ -240,16 +241,7 @@ def test_gestures_become_a_verified_program() -> None:
     pytest.importorskip(
         "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
     )
-    script = EXAMPLES / "15_gestures" / "gestures.py"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
-    done = subprocess.run(
-        [sys.executable, script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    share, equal, *answers = done.stdout.splitlines()
+    share, equal, *answers = run_script("15_gestures/gestures.py").splitlines()
     assert share == "100 % of the recordings held out are recognized"
     assert equal == "mps2-an386: 32 answers equal those of scikit-learn"
     assert [line.split()[-1] for line in answers] == ["rest", "shake", "circle", "tap"]

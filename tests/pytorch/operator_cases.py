@@ -353,7 +353,7 @@ class _Cell(nn.Module):
         return y[0] + y[1] if isinstance(y, tuple) else y
 
 
-class _AsModule(nn.Module):
+class AsModule(nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
@@ -376,6 +376,6 @@ def operator_cases() -> dict[str, tuple[nn.Module, tuple[tuple[int, ...], ...]]]
     )
     cases = {name: case for table in tables for name, case in table.items()}
     return {
-        name: ((f if isinstance(f, nn.Module) else _AsModule(f)).eval(), shapes)
+        name: ((f if isinstance(f, nn.Module) else AsModule(f)).eval(), shapes)
         for name, (f, shapes) in cases.items()
     }

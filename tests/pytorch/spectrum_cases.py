@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.pytorch.operator_cases import AsModule
+
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 """A function, and the shapes of its float inputs."""
 SOUND, FRAMES, SHORT = (2, 400), (2, 3, 64), (12,)
@@ -129,16 +131,7 @@ def numbers() -> dict[str, Case]:
 def spectrum_cases() -> dict[str, tuple[nn.Module, tuple[tuple[int, ...], ...]]]:
     """Return a module and the shapes of its inputs for each case."""
     cases = transforms() | frames() | numbers()
-    return {name: (_AsModule(f).eval(), shapes) for name, (f, shapes) in cases.items()}
-
-
-class _AsModule(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
+    return {name: (AsModule(f).eval(), shapes) for name, (f, shapes) in cases.items()}
 
 
 def mel_filters(bins: int, channels: int, rate: int) -> torch.Tensor:

@@ -22,17 +22,21 @@ DIGITS = Path(__file__).parents[3] / "examples" / "01_digits" / "digits.tflite"
 DENSE = {"module": "keras.layers", "class_name": "Dense", "config": {"units": 2}}
 LAMBDA = {"class_name": "Lambda", "config": {"function": ["4wEAAAAAAAAA", None, None]}}
 HDF5_MARK = b"\x89HDF\r\n\x1a\n"
-KERAS_MODULE = """
-__version__ = "3.11.3"
+TF_KERAS_MODULE = """
 class models:
     def load_model(source, compile, safe_mode):
-        assert source.endswith((".keras", ".h5")) and not compile and safe_mode
+        assert source.endswith({suffixes!r}) and not compile and safe_mode
         return Model()
 class Input:
     shape = (None, 8)
     __repr__ = lambda self: "x"
 class Model:
     inputs = [Input()]
+"""
+"""A substitute of Keras 2 for files of some types; its models have no export."""
+KERAS_MODULE = f"""
+__version__ = "3.11.3"
+{TF_KERAS_MODULE.format(suffixes=(".keras", ".h5")).strip()}
     def export(self, folder, format, input_signature, verbose):
         open(folder + "/saved", "w").write(repr(input_signature))
 """
@@ -306,17 +310,6 @@ class models:
     def load_model(source, compile, safe_mode):
         raise TypeError("Unrecognized argument")
 """
-TF_KERAS_MODULE = """
-class models:
-    def load_model(source, compile, safe_mode):
-        assert source.endswith(".keras") and not compile and safe_mode
-        return Model()
-class Input:
-    shape = (None, 8)
-    __repr__ = lambda self: "x"
-class Model:
-    inputs = [Input()]
-"""
 CONCRETE_FUNCTIONS = """
 class Concrete:
     def get_concrete_function(self, signature):
@@ -335,7 +328,7 @@ def test_a_file_of_keras_2_is_loaded_by_tf_keras(
 ) -> None:
     install(tmp_path, monkeypatch, KERAS_3_REFUSES)
     packages = tmp_path / "packages"
-    (packages / "tf_keras.py").write_text(TF_KERAS_MODULE)
+    (packages / "tf_keras.py").write_text(TF_KERAS_MODULE.format(suffixes=(".keras",)))
     with (packages / "tensorflow.py").open("a") as module:
         module.write(CONCRETE_FUNCTIONS)
     assert load_model(keras_file(tmp_path)).module.entry_graph.params
