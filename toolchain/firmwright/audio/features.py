@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from firmwright.audio.batches import compute_rows, frames_of
 from firmwright.audio.error_bounds import Definition, value_limits
-from firmwright.audio.joining import join_graphs, single_input
+from firmwright.audio.joining import emit_in_type, join_graphs, single_input
 from firmwright.audio.settings import (
     FrameWindow,
     GainControl,
@@ -41,7 +41,6 @@ from firmwright.audio.tables import (
 )
 from firmwright.base.dtypes import (
     BOOL,
-    FLOAT32,
     INT8,
     INT16,
     INT32,
@@ -254,7 +253,8 @@ def _graph(
     graph = FrontEnd(features)
     row = graph.quantized_row(graph.channels(graph.spectrum()))
     if wanted is not None:
-        row = graph.converted(graph.history(row, rows), wanted)
+        window = graph.history(row, rows)
+        row = emit_in_type(graph.g, window, wanted, "features")
     return graph.g.module(row)
 
 
@@ -431,19 +431,6 @@ class FrontEnd:
         )
         g.set_next_state(past, following)
         return now
-
-    def converted(self, rows: Value, wanted: TensorType) -> Value:
-        """Emit the rows in the type of the network's input."""
-        own = rows.type
-        is_same = wanted.dtype == own.dtype
-        is_same = is_same and wanted.quantization in (own.quantization, None)
-        if not is_same:
-            op = "dequantize" if wanted.dtype == FLOAT32 else "quantize"
-            kind = TensorType(rows.type.shape, wanted.dtype, wanted.quantization)
-            (rows,) = self.g.calls(op, rows, types=[kind])
-        names = ("features",)
-        (result,) = self.g.calls("reshape", rows, results=names, types=[wanted])
-        return result
 
 
 def _type(shape: tuple[int, ...], dtype: DType) -> TensorType:

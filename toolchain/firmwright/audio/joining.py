@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import UsageError
+from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.core import Constant, Span
-from firmwright.ir.graph import Call, Function, Value
+from firmwright.ir.graph import Call, Function, TensorType, Value
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.nodes import State, unique_name
 from firmwright.ir.graph.periodic_calls import PeriodicCalls, unique_values
@@ -22,6 +24,19 @@ def single_input(network: IRModule) -> Value:
         what = f"{network.name} has the inputs {names}."
         raise UsageError(what, hint="a network with one input, the features.")
     return params[0]
+
+
+def emit_in_type(g: GraphBuilder, x: Value, wanted: TensorType, name: str) -> Value:
+    """Emit `x`, of floats or quantized, in the type of a network's input."""
+    own = x.type
+    is_same = wanted.dtype == own.dtype
+    is_same = is_same and wanted.quantization in (own.quantization, None)
+    if not is_same:
+        op = "dequantize" if wanted.dtype == FLOAT32 else "quantize"
+        kind = TensorType(own.shape, wanted.dtype, wanted.quantization)
+        (x,) = g.calls(op, x, types=[kind])
+    (result,) = g.calls("reshape", x, results=[name], types=[wanted])
+    return result
 
 
 def join_graphs(front: IRModule, network: IRModule, stride: int = 1) -> IRModule:

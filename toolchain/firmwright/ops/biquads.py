@@ -14,11 +14,13 @@ This is the transposed direct form 2. Semantics: scipy.signal.sosfilt of float32
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.sensors import DecimatingAttrs
 from firmwright.ir.tir.builder import ArithExpr, Register
@@ -117,34 +119,57 @@ def _lower(call: OpCall, b: Kernel) -> None:
     assert constant is not None
     groups = list(_groups(constant.array()))
     line = b.allocate("line", FLOAT32, (count,)) if len(groups) > 1 else None
-    shared = call.input(2).shape[0] == 1
     with b.loops("n c", (items, channels)) as (n, c):
-        item: ArithExpr | int = 0 if shared else n
         for first, group in groups:
-            sections: list[_Section] = []
-            for index, coefficients in enumerate(group, first):
-                registers: list[Register] = []
-                for place in (2 * index, 2 * index + 1):
-                    start = b.load(b.input(2), [item, place, c])
-                    registers.append(b.register(f"s{place}", FLOAT32, start))
-                sections.append(_Section(coefficients.tolist(), *registers))
-            is_last = first + len(group) == len(constant.array())
-
-            def load(t: ArithExpr, is_first: bool = first == 0) -> ArithExpr:
-                if line is None or is_first:
-                    return b.load(b.input(0), [n, t, c])
-                return b.load(line, [t])
-
-            if line is not None and not is_last:
+            sections = _load_sections(b, first, group, (n, c))
+            source = line if first > 0 else None
+            load = partial(_load_value, b, source, (n, c))
+            if line is not None and first + len(group) < len(constant.array()):
                 with b.for_("t", count) as t:
                     b.store(line, [t], _filter(b, sections, load(t)))
             else:
                 _store_kept(b, sections, load, (n, c), step)
             if len(b.outputs) > 1:
-                for index, section in enumerate(sections, first):
-                    place = 2 * index
-                    b.store(b.outputs[1], [n, place, c], section.first.value)
-                    b.store(b.outputs[1], [n, place + 1, c], section.second.value)
+                _store_state(b, sections, first, (n, c))
+
+
+def _load_sections(
+    b: Kernel, first: int, group: Array, place: tuple[ArithExpr, ArithExpr]
+) -> list[_Section]:
+    """Return the sections of a group, of which the first one has the index `first`."""
+    n, c = place
+    item: ArithExpr | int = 0 if b.input(2).shape[0] == 1 else n
+    sections: list[_Section] = []
+    for index, coefficients in enumerate(group, first):
+        registers: list[Register] = []
+        for number in (2 * index, 2 * index + 1):
+            start = b.load(b.input(2), [item, number, c])
+            registers.append(b.register(f"s{number}", FLOAT32, start))
+        sections.append(_Section(coefficients.tolist(), *registers))
+    return sections
+
+
+def _load_value(
+    b: Kernel,
+    line: tir.Buffer | None,
+    place: tuple[ArithExpr, ArithExpr],
+    t: ArithExpr,
+) -> ArithExpr:
+    """Load a sample of a channel, or of the line between two groups of sections."""
+    n, c = place
+    return b.load(b.input(0), [n, t, c]) if line is None else b.load(line, [t])
+
+
+def _store_state(
+    b: Kernel,
+    sections: Sequence[_Section],
+    first: int,
+    place: tuple[ArithExpr, ArithExpr],
+) -> None:
+    n, c = place
+    for index, section in enumerate(sections, first):
+        b.store(b.outputs[1], [n, 2 * index, c], section.first.value)
+        b.store(b.outputs[1], [n, 2 * index + 1, c], section.second.value)
 
 
 def _filter(b: Kernel, sections: Sequence[_Section], value: ArithExpr) -> ArithExpr:

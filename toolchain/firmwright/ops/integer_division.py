@@ -3,8 +3,8 @@
 Quotients truncate toward zero. A divisor of 0 counts as 1, and the quotient that does
 not fit, of the least integer and -1, wraps to the least integer with the remainder 0:
 C leaves both undefined, and x86 ends the program. Results of int8 and int16 wrap, too,
-which C computes as int. ONNX Runtime and LiteRT's FLOOR_DIV
-wrap the same quotient, LiteRT's DIV saturates it; both refuse the divisor 0.
+which C computes as int. ONNX Runtime and LiteRT's FLOOR_DIV wrap the same quotient,
+LiteRT's DIV saturates it; both refuse the divisor 0.
 """
 
 import numpy as np

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from firmwright.audio.batches import compute_batch
-from firmwright.audio.joining import join_graphs, single_input
+from firmwright.audio.joining import emit_in_type, join_graphs, single_input
 from firmwright.audio.settings import require
-from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.flows.model.model import Model
 from firmwright.graph_builder import GraphBuilder
-from firmwright.ir.graph import TensorType, Value
+from firmwright.ir.graph import TensorType
 from firmwright.ir.module import IRModule
 from firmwright.sensors.emission import Emission, SensorStep
 from firmwright.sensors.steps import StreamWindow, emit_steps
@@ -144,17 +144,8 @@ def _graph(chain: SensorChain, wanted: TensorType | None = None) -> IRModule:
         x = g.call("cast", x, name="sensors/samples", dtype="float32")
     y = emit_steps(Emission(g, chain.rate, chain.is_stream), x, chain.steps)
     if wanted is not None:
-        y = _converted(g, y, wanted)
+        y = emit_in_type(g, y, wanted, "sensors/rows")
     return g.module(y)
-
-
-def _converted(g: GraphBuilder, rows: Value, wanted: TensorType) -> Value:
-    """Emit the rows in the type of a network's input."""
-    if wanted.dtype != FLOAT32:
-        kind = TensorType(rows.type.shape, wanted.dtype, wanted.quantization)
-        (rows,) = g.calls("quantize", rows, types=[kind])
-    (result,) = g.calls("reshape", rows, results=["sensors/rows"], types=[wanted])
-    return result
 
 
 def _compute(module: IRModule, parts: Array) -> Array:
