@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from firmwright.base.errors import UsageError
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.graph.patterns import Match, Pattern, call_patterns
+from firmwright.ir.graph.patterns import Match, Pattern, call_patterns, op
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_TIR_PASSES
 from firmwright.ir.tir.intrinsic import Intrinsic
@@ -37,12 +38,45 @@ class PatternEntry:
     predicate: Callable[[Match], bool] = match_always
 
 
+@dataclass(frozen=True, slots=True)
+class LoweringMethod:
+    """A method of a backend that makes the kernels of one pattern; see `lowers`."""
+
+    pattern: Pattern
+    takes: Callable[..., bool]
+    lower: Callable[..., None]
+
+
+def lowers(
+    pattern: Pattern | str, takes: Callable[..., bool] | None = None
+) -> Callable[[Callable[..., None]], LoweringMethod]:
+    """Make a method the row of the table with `pattern`, or an operator, and its code.
+
+    The method gets a `BackendKernel` and has the name of the row. `takes`, the row's
+    condition, is a method defined before it, with the match as argument:
+
+        @lowers(op("conv2d", wildcard(), constant(), constant()), takes=fits)
+        def conv(self, kernel): ...
+    """
+    wanted = op(pattern) if isinstance(pattern, str) else pattern
+
+    def mark(method: Callable[..., None]) -> LoweringMethod:
+        return LoweringMethod(wanted, takes or _take_always, method)
+
+    return mark
+
+
+def _take_always(backend: Backend, match: Match) -> bool:
+    return True
+
+
 class Backend:
     """Base class of backends; subclasses override attributes and methods as needed.
 
     Either `lower`, which emits loops and calls of `intrinsics`, or `generate`, which
     writes C files and calls of their functions, generates the kernel of a region that
-    matched `patterns`.
+    matched `patterns`. Methods with the decorator `lowers` are further rows of the
+    table, with code of their own.
     """
 
     name: str = ""
@@ -152,10 +186,12 @@ class Backend:
     @cached_property
     def kind(self) -> target_kind.TargetKind:
         class_doc = (type(self).__doc__ or "").strip().partition("\n")[0]
+        with plugin_call(f"`tir_to_runtime` of the backend {self.name}"):
+            at_the_end = tuple(self.tir_to_runtime()) or None
+        with plugin_call(f"`phases` of the backend {self.name}"):
+            phases = {name: tuple(steps) for name, steps in self.phases().items()}
         hooks = target_kind.Hooks(
-            self._hook("generate"),
-            self._hook("lower"),
-            tuple(self.tir_to_runtime()) or None,
+            self._hook("generate"), self._hook("lower"), at_the_end
         )
         return target_kind.TargetKind(
             self.name,
@@ -165,27 +201,47 @@ class Backend:
             is_core=False,
             hooks=hooks,
             passes=self.passes,
-            phases={name: tuple(passes) for name, passes in self.phases().items()},
+            phases=phases,
         )
 
     @cached_property
     def table(self) -> tuple[PatternEntry, ...]:
         """The pattern table with full names, `backend.entry`."""
         entries = []
-        for entry in self.patterns():
-            name = f"{self.name}.{entry.name}"
-            entries.append(PatternEntry(name, entry.pattern, entry.predicate))
+        with plugin_call(f"`patterns` of the backend {self.name}"):
+            for entry in self.patterns():
+                name = f"{self.name}.{entry.name}"
+                entries.append(PatternEntry(name, entry.pattern, entry.predicate))
+        for name, method in self.lowering_methods.items():
+            entry = PatternEntry(name, method.pattern, partial(method.takes, self))
+            entries.append(entry)
         return tuple(entries)
 
+    @cached_property
+    def lowering_methods(self) -> Mapping[str, LoweringMethod]:
+        """The methods with the decorator `lowers`, by the full names of their rows."""
+        methods: dict[str, LoweringMethod] = {}
+        for owner in reversed(type(self).__mro__):
+            for name, value in vars(owner).items():
+                methods.pop(f"{self.name}.{name}", None)
+                if isinstance(value, LoweringMethod):
+                    methods[f"{self.name}.{name}"] = value
+        return methods
+
     def _hook(self, method: str) -> target_kind.FunctionHook | None:
-        if getattr(type(self), method) is getattr(Backend, method):
+        is_own = getattr(type(self), method) is not getattr(Backend, method)
+        marked = self.lowering_methods if method == "lower" else {}
+        if not is_own and not marked:
             return None
 
         def hook(
             function: Function, module: IRModule, target: Target
         ) -> target_kind.LoweredFunction:
             kernel = BackendKernel(function, module, target)
-            getattr(self, method)(kernel)
+            if kernel.entry in marked:
+                marked[kernel.entry].lower(self, kernel)
+            else:
+                getattr(self, method)(kernel)
             return kernel.lowered()
 
         return hook
@@ -210,7 +266,14 @@ def check_backend(backend: Backend, operators: frozenset[str]) -> None:
         raise UsageError(
             "it has neither `lower` nor `generate`.",
             where=where,
-            hint="define one of them.",
+            hint="define one of them, or methods with the decorator `lowers`.",
+        )
+    others = hooks.relay_to_runtime is not None or backend.merge_regions
+    if backend.lowering_methods and others:
+        raise UsageError(
+            "its methods with `lowers` make kernels of single matches, beside `lower`.",
+            where=where,
+            hint="without `generate` and `merge_regions`.",
         )
     _check_table(backend, operators, where)
 

@@ -14,6 +14,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule
 from firmwright.targets.backend import Backend
+from firmwright.targets.target_kind import TargetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,22 @@ class LibrarySources:
 
 def modeled_cost(backend: Backend, match: Match) -> int | None:
     """Return the modeled cycles of a run of the match; None if it must be measured."""
-    label = _label(backend, "cost")
+    last = match.calls[-1]
+    place = f"for the {last.op} that computes {last.outputs[0].name}"
+    label = f"{_label(backend, 'cost')}, {place},"
     with plugin_call(label):
         cycles = backend.cost(match)
     return _check_cycles(label, cycles)
+
+
+def supported_features(kind: TargetKind, target: Target) -> frozenset[str]:
+    """Return the features that a backend declares for a target of its kind."""
+    label = f"`features` of the backend {kind.name}"
+    with plugin_call(label):
+        features = kind.features(target)
+    if not isinstance(features, frozenset):
+        raise _wrong_result(label, features, "a frozenset of texts")
+    return features
 
 
 def transfer_cycles(backend: Backend, size_bytes: int) -> int | None:
@@ -47,7 +60,7 @@ def rejection_reasons(
 
     Keys are the names of their first outputs.
     """
-    label = _label(backend, "rejections")
+    label = f"{_label(backend, 'rejections')}, for the graph @{function.name},"
     with plugin_call(label):
         reasons = dict(backend.rejections(function, module, target))
     for name, reason in reasons.items():

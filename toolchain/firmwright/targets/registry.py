@@ -12,6 +12,7 @@ from firmwright.base.json_input import Json, parse_json
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
 from firmwright.targets.backend import Backend
+from firmwright.targets.backend_calls import supported_features
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.target_kind import TargetAttribute, TargetKind
@@ -39,7 +40,10 @@ def backend_of(target: Target) -> Backend | None:
 
 def target_features(target: Target) -> frozenset[str]:
     """Return the features of `target` that schedules and intrinsics may require."""
-    return target_kind_of(target).features(target)
+    core = CORE_KINDS.get(target.kind)
+    if core is not None:
+        return core.features(target)
+    return supported_features(target_kind_of(target), target)
 
 
 def features_of_known(targets: Iterable[Target]) -> frozenset[str]:
