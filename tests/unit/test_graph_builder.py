@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import Model
 from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.nodes import Function, Value
+from firmwright.pipeline import load_module_bytes
 
 
 def gate() -> tuple[GraphBuilder, Value]:
@@ -36,6 +39,41 @@ def test_a_network_with_state_and_parts_is_a_model_like_any_other() -> None:
     found = verify(compile_for(model, "host"), samples=3)
     assert found.exact
     assert found.values == 3 * 8
+
+
+REPEATED = """\
+firmwright ir 2
+module @gate
+attrs {entry="main"}
+const @limit = f32[1] [0.5]
+graph @main(%x: f32[1,8]) -> (%y, %y, %x, %limit) {
+  %y: f32[1,8] = relu(%x)
+  %limit = const @limit: f32[1]
+}
+"""
+
+
+def test_a_result_that_is_not_its_own_tensor_is_copied() -> None:
+    graph = GraphBuilder("gate")
+    x = graph.input("x", (1, 8), "float32")
+    limit = graph.constant(np.array([0.5], np.float32), name="limit")
+    y = graph.call("relu", x, name="y")
+    built = graph.model(y, y, x, limit).module
+    for module in (built, load_module_bytes(REPEATED.encode(), "gate.fwir")):
+        names = [value.name for value in module.entry_graph.results]
+        assert names == ["y", "y/copy", "x/copy", "limit/copy"]
+
+
+@pytest.mark.host_c
+def test_copied_results_have_the_values_of_the_others() -> None:
+    model = Model(load_module_bytes(REPEATED.encode(), "gate.fwir"))
+    with open_session(compile_for(model, "host")) as session:
+        x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
+        first, again, same, limit = session.run_all([{"x": x}])[0].values()
+    np.testing.assert_array_equal(first, np.maximum(x, 0))
+    np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(limit, [0.5])
 
 
 def test_a_result_has_the_type_that_the_operator_infers() -> None:

@@ -31,6 +31,7 @@ from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph import Call, Function, OpCall, State, TensorType, Value
 from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import OpAttrs, attrs_to_mapping, make_attrs
+from firmwright.ir.graph.separate_results import separate_results
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import Kernel
@@ -181,7 +182,7 @@ class GraphBuilder:
             self.name, {"main": main}, dict(self._constants), entry_name="main"
         )
         verify_graph(main, module, self._ops)
-        return module
+        return module.with_function(separate_results(main))
 
     def _call(
         self,

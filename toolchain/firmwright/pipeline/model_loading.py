@@ -23,6 +23,7 @@ from firmwright.frontends.tflite import (
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.separate_results import separate_results
 from firmwright.ir.module import DEFAULT_ENTRY, IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ir.tir.verify import verify_module
@@ -130,6 +131,8 @@ def load_module_bytes(
         intrinsics = collect_intrinsics(module, INTRINSICS)
         _check_entry(module, file)
         verify_module(module, op_table(), intrinsics)
+        if isinstance(module.entry, Function) and not module.is_started:
+            module = module.with_function(separate_results(module.entry))
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_model_identifier(Path(file).stem)
     if is_pytorch(data, file):

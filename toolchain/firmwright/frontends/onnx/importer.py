@@ -81,6 +81,7 @@ from firmwright.ir.graph.nodes import (
     unique_name,
 )
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
+from firmwright.ir.graph.separate_results import separate_results
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import ModelOrigin
 from firmwright.ops.opdef import OpTable
@@ -169,7 +170,8 @@ class _OnnxImporter:
                 states.append(State(current[name], renamed, f"{name}/initial"))
         named = tuple(map(self.values.renamed, filter(None, results)))
         inputs = tuple(filter(None, params))
-        return Function("main", inputs, body, named, state=tuple(states))
+        graph = Function("main", inputs, body, named, state=tuple(states))
+        return separate_results(graph)
 
     def _omit_empty_outputs(self, is_model: bool) -> None:
         """Warn of outputs without elements, or refuse them if there are no others."""

@@ -43,6 +43,7 @@ from firmwright.ir.graph.attributes.base import OpAttrs, check_attrs
 from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
+from firmwright.ir.graph.separate_results import separate_results
 from firmwright.ir.module import IRModule
 
 _FOLDED_BYTES = 1 << 10
@@ -87,9 +88,7 @@ class SubgraphImporter:
         return frozenset(written)
 
     def run(self, name: str) -> Function:
-        function = self.import_stateless(name)
-        results = self._separate_results(function)
-        function = replace(function, body=tuple(self.calls), results=results)
+        function = separate_results(self.import_stateless(name))
         return replace(function, state=self.variables.state(self.session.constant))
 
     def import_stateless(self, name: str) -> Function:
@@ -103,19 +102,6 @@ class SubgraphImporter:
         values = list(map(self._value, outputs))
         results = tuple(map(self.variables.result, values))
         return Function(name, params, tuple(self.calls), results)
-
-    def _separate_results(self, function: Function) -> tuple[Value, ...]:
-        """Copy results that are inputs, constants or earlier results to own values."""
-        taken = {value.name for value in function.params}
-        results = []
-        for value in function.results:
-            if value.constant is not None or value.name in taken:
-                copy = Value(unique_name(f"{value.name}/copy", self.names), value.type)
-                self.calls.append(Call("reshape", (value,), (copy,)))
-                value = copy
-            taken.add(value.name)
-            results.append(value)
-        return tuple(results)
 
     def _unusable_tensors(self) -> set[int]:
         """Return the tensors of unknown types; refuse tensors of unsupported kinds."""
