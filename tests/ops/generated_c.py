@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from firmwright.build.compiler_flags import WARNINGS
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir import tir
-from firmwright.ir.module import IoTensor
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.settings import NumericsProfile
 from firmwright.pipeline import Options, compile_model, load_module_bytes
 from tests.ops.tflite_writer import write_cases
@@ -69,6 +69,16 @@ def run_in_c(
     `samples[k]` holds all variable inputs of sample k.
     """
     model = load_module_bytes(write_cases(cases), "cases.tflite", name="cases")
+    return run_model_in_c(model, samples, numerics, folder)
+
+
+def run_model_in_c(
+    model: IRModule,
+    samples: Sequence[Sequence[Array]],
+    numerics: NumericsProfile,
+    folder: Path,
+) -> list[list[Array]]:
+    """Return the outputs of each sample of a model with the name `cases`."""
     # All inputs and outputs are the caller's, so there is little to plan.
     options = Options(io_buffers="caller", numerics=numerics, planner="greedy_by_size")
     compiled = compile_model(model, options)

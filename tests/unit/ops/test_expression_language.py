@@ -14,12 +14,11 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.expression_language import (
-    compose_expressions,
     evaluate_in_numpy,
     parse,
     result_dtype,
-    substitute_names,
 )
+from firmwright.ops.formula_texts import compose_expressions, substitute_names
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
@@ -46,6 +45,8 @@ LEAST = np.array([-(1 << 31), -7, -1, 0, 1, (1 << 31) - 1], np.int32)
         ("pow(abs(a), 0.5) - sqrt(abs(a))", [FLOATS]),
         ("a / 0 - a % 0", [LEAST]),
         ("a / -1 ^ a % -1", [LEAST]),
+        ("t = a * b; (t + a) / b - -t", [LEAST, LEAST[::-1].copy()]),
+        ("a << 3 | abs(a) * -5", [LEAST]),
     ],
 )
 def test_kernel_equals_reference(formula: str, inputs: list[np.ndarray]) -> None:

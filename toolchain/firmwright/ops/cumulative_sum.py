@@ -9,7 +9,6 @@ int8, ONNX's CumProd.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,10 +16,12 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding, quantize_multiplier
+from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.values import CumulativeAttrs
 from firmwright.ir.tir.builder import ArithExpr, immediate
-from firmwright.ops.elementwise import loop_over_elements, wrapping
+from firmwright.ops.elementwise import loop_over_elements
+from firmwright.ops.integer_arithmetic import wrapped_expr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import (
@@ -137,7 +138,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     quantized = _is_quantized(call)
     is_sum = attrs.step == "add"
     wide = INT32 if quantized else call.input(0).dtype
-    join = operator.add if is_sum else operator.mul
+    join: tir.BinaryOp = "add" if is_sum else "mul"
     x, y = b.views("values sums", (before, count, after), b.input(0), b.y)
     with b.for_("outer", before) as outer, b.for_("inner", after) as inner:
         acc = b.register("acc", wide)
@@ -149,7 +150,7 @@ def _cumulative_lower(call: OpCall, b: Kernel) -> None:
             at = [outer, count - 1 - k if attrs.reverse else k, inner]
             item = b.load(x, at)
             item = _lower_term(call, item) if quantized else item
-            total = b.let("total", wrapping(join, acc.value, item))
+            total = b.let("total", wrapped_expr(join, acc.value, item))
             result = acc.value if attrs.exclusive else total
             b.store(y, at, _lower_output(call, result) if quantized else result)
             acc.set(total)
@@ -176,7 +177,7 @@ def _add_n_lower(call: OpCall, b: Kernel) -> None:
             others.append(ArithExpr(immediate(_initial_sum(call), INT32)))
         fits = quantized and len(terms) <= _FITTING_TERMS
         for term in others:
-            total = total + term if fits else wrapping(operator.add, total, term)
+            total = total + term if fits else wrapped_expr("add", total, term)
         store(_lower_output(call, total) if quantized else total)
 
 

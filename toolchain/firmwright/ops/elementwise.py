@@ -11,7 +11,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, INT64, UINT32, UINT64, Array, DType
+from firmwright.base.dtypes import INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
@@ -182,16 +182,6 @@ def choose(condition: ArrayOrExpr, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExp
         other = as_expr(b, INT32)
         return select(condition, ArithExpr(chosen), ArithExpr(other))
     return np.where(condition, a, b)
-
-
-def wrapping(
-    function: Callable[[ArithExpr, ArithExpr], ArithExpr], a: ArithExpr, b: ArithExpr
-) -> ArithExpr:
-    """Apply a sum or product; int32 and int64 values wrap."""
-    unsigned = {INT32: UINT32, INT64: UINT64}.get(a.expr.dtype)
-    if unsigned is None:
-        return function(a, b)
-    return function(a.cast(unsigned), b.cast(unsigned)).cast(a.expr.dtype)
 
 
 def check_per_tensor(call: OpCall) -> None:

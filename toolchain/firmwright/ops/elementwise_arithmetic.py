@@ -3,7 +3,7 @@
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has
 the sign of the divisor, powers beyond 32 bits are the least int32 (with one exponent
 for all elements the low 32 bits), and shift counts are clamped to [0, bits - 1]. Where
-TFLite fails, integer_division.py defines quotients, and a power with a negative
+TFLite fails, integer_arithmetic.py defines quotients, and a power with a negative
 exponent is 1. floor_div of floats rounds the float32 quotient down.
 
 Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines
@@ -49,7 +49,7 @@ from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
 from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_elements
 from firmwright.ops.elementwise_binary import ArrayFunction
-from firmwright.ops.integer_division import (
+from firmwright.ops.integer_arithmetic import (
     quotient_expr,
     remainder_expr,
     saturated_quotient,

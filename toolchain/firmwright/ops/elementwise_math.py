@@ -12,7 +12,6 @@ the quotient of the scales in float32. round rounds halves to even. Float inputs
 the domain give NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
-import operator
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -31,9 +30,9 @@ from firmwright.ops.elementwise import (
     compute_elements,
     compute_float32,
     unary_op,
-    wrapping,
 )
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
+from firmwright.ops.integer_arithmetic import wrapped_expr
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.opdef import DefinedIn, OpDef
 from firmwright.ops.requantize import (
@@ -123,7 +122,7 @@ def _abs_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 
 def _abs(x: ArithExpr) -> ArithExpr:
-    return maximum(x, _zero(x) - x)
+    return maximum(x, wrapped_expr("sub", 0, x))
 
 
 def _negative(x: ArithExpr) -> ArithExpr:
@@ -132,7 +131,7 @@ def _negative(x: ArithExpr) -> ArithExpr:
 
 def _negative_or_least(x: ArithExpr) -> ArithExpr:
     """Negate integers of 32 or 64 bits; the least of the type maps to itself."""
-    return wrapping(operator.sub, _zero(x), x)
+    return wrapped_expr("sub", 0, x)
 
 
 def _sign(x: ArithExpr) -> ArithExpr:

@@ -10,6 +10,7 @@ Each operation rounds to its element type, so results are bit-exact except for l
 functions. Float sums run in axis order from the neutral element.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
@@ -32,6 +33,7 @@ from firmwright.ops.expression_language import (
     lower_expression,
     result_dtype,
 )
+from firmwright.ops.integer_arithmetic import wrapped_expr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, RowWindow
 from firmwright.ops.reductions import output_index, reduced_shape
@@ -151,10 +153,16 @@ def _neutral_element(step: str, kind: DType) -> float:
     return float("inf") if kind.is_float else kind.max
 
 
-def _step(op: tir.BinaryOp, acc: ArithExpr, value: ExprLike) -> ArithExpr:
-    """Return `acc` with one more value; extremes pass over NaN."""
-    is_extreme = op in ("min", "max")
-    return binary_expr(op, value, acc) if is_extreme else binary_expr(op, acc, value)
+def _step(
+    op: tir.BinaryOp, acc: ArithExpr, value: ExprLike, *, fits: bool
+) -> ArithExpr:
+    """Return `acc` with one more value; extremes pass over NaN.
+
+    With `fits`, no sum of all values is beyond the type.
+    """
+    if op in ("min", "max"):
+        return binary_expr(op, value, acc)
+    return binary_expr(op, acc, value) if fits else wrapped_expr(op, acc, value)
 
 
 def unreduced_type(call: OpCall) -> TensorType:
@@ -205,6 +213,7 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
     """
     attrs = call.attributes(ReductionAttrs)
     kind, (step, _) = unreduced_type(call), _STEPS[attrs.step]
+    terms = math.prod(kind.shape[axis] for axis in attrs.axes)
     places: list[dict[int, int]] = []
     for offsets in product(*map(range, sizes.values())):
         places.append(dict(zip(sizes, offsets, strict=True)))
@@ -229,8 +238,10 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
                     if key not in loads:
                         loads[key] = b.let(INPUT_NAMES[number], element)
                     values.append(loads[key])
-                value = evaluate(attrs.formula, values, TirAlgebra(b.let))
-                register.set(_step(step, register.value, value))
+                algebra = TirAlgebra(b.let)
+                value = evaluate(attrs.formula, values, algebra)
+                fits = step == "add" and algebra.sums_fit(value, kind.dtype, terms)
+                register.set(_step(step, register.value, value, fits=fits))
         for register, place in zip(acc, places, strict=True):
             b.store(b.y, output_index(attrs, _moved(index, place)), register.value)
 

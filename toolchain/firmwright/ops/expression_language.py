@@ -2,8 +2,9 @@
 
 A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one
 value. Inputs are named a, b, c and so on. Both operands of an operator have the same
-element type; a literal takes that of the other operand. Integer division truncates
-toward zero and has a result for all operands (integer_division.py). Functions:
+element type; a literal takes that of the other operand. Integers wrap, their division
+truncates toward zero, and both have a result for all operands
+(integer_arithmetic.py). Functions:
 `where(condition, a, b)`, min, max, abs, pow, fmod, the short names of
 libm_intrinsics.py (`log1p`), element types as conversions (`int32(a)`), and the number
 with the same bits (`int32_of_bits(a)`). `inf` and `nan` are literals.
@@ -31,6 +32,7 @@ from firmwright.base.dtypes import (
 )
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
+from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.builder import (
     ArithExpr,
     Builder,
@@ -42,7 +44,8 @@ from firmwright.ir.tir.builder import (
 )
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ir.tir.expr_evaluation import FLOAT_EXTREMES
-from firmwright.ops.integer_division import (
+from firmwright.ir.tir.intervals import fits_dtype
+from firmwright.ops.integer_arithmetic import (
     divide_expr,
     quotient,
     remainder,
@@ -218,18 +221,22 @@ def _function(
 
 
 class TirAlgebra:
-    """Builds TIR expressions and binds names with `let`."""
+    """Builds TIR expressions, and binds names with `let`.
+
+    What it knows of the integers so bound tells which results may not fit.
+    """
 
     def __init__(
         self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, x: x
     ) -> None:
         self._bind = bind
+        self._bounds = Bounds()
 
     def binary(
         self, op: tir.BinaryOp, a: ArithExpr | Number, b: ArithExpr | Number
     ) -> ArithExpr:
         if op not in ("div", "mod"):
-            return wrapped_expr(op, a, b)
+            return wrapped_expr(op, a, b, self._bounds)
         if isinstance(a, ArithExpr) and a.expr.dtype.is_int and b in (0, -1):
             b = ArithExpr(as_expr(b, a.expr.dtype))
         if isinstance(b, ArithExpr) and b.expr.dtype.is_int:
@@ -272,7 +279,19 @@ class TirAlgebra:
         return intrinsic(_FLOAT_OF_BITS[dtype], [value.cast(word)], dtype)
 
     def bind(self, name: str, value: ArithExpr | Number) -> ArithExpr | Number:
-        return self._bind(name, value) if isinstance(value, ArithExpr) else value
+        if not isinstance(value, ArithExpr):
+            return value
+        bound = self._bind(name, value)
+        if isinstance(bound.expr, tir.Var):
+            self._bounds = self._bounds.with_let(bound.expr, value.expr)
+        return bound
+
+    def sums_fit(self, value: ArithExpr | Number, dtype: DType, terms: int) -> bool:
+        """Return whether no sum of up to `terms` such integers is beyond `dtype`."""
+        limits = self._bounds.interval_of(as_expr(value, dtype))
+        return limits is not None and all(
+            fits_dtype((end * terms, end * terms), dtype) for end in limits
+        )
 
 
 def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> ArithExpr:
@@ -383,67 +402,3 @@ def evaluate_in_numpy(text: str, inputs: Sequence[Array]) -> Array:
     """Return the value of the formula for whole arrays, which broadcast."""
     with np.errstate(all="ignore"):
         return np.asarray(evaluate(text, inputs, NumpyAlgebra()))
-
-
-# ---- formula texts -------------------------------------------------------------------
-
-
-class _NameReplacer(ast.NodeTransformer):
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        text = self._names.get(node.id)
-        return node if text is None else ast.parse(text, mode="eval").body
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        node.args = [self.visit(arg) for arg in node.args]
-        return node
-
-
-def substitute_names(text: str, names: Mapping[str, str]) -> str:
-    tree = _NameReplacer(names).visit(ast.parse(text))
-    return "; ".join(ast.unparse(statement) for statement in tree.body)
-
-
-def compose_expressions(
-    first: str,
-    first_names: Mapping[str, str],
-    second: str,
-    second_names: Mapping[str, str],
-    place: str,
-) -> str:
-    assigned = {name for name, _ in (*parse(first)[0], *parse(second)[0])}
-
-    def fresh(text: str, reserved: set[str]) -> dict[str, str]:
-        """Map the variables of a formula to unused names, and reserve those."""
-        names: dict[str, str] = {}
-        for name, _ in parse(text)[0]:
-            candidate, count = name, 0
-            while candidate in reserved:
-                count += 1
-                candidate = f"{name}_{count}"
-            reserved.add(candidate)
-            names[name] = candidate
-        return names
-
-    reserved: set[str] = set()
-    inner = substitute_names(first, {**first_names, **fresh(first, reserved)})
-    *before, value = inner.split("; ")
-    uses = 0
-    for node in ast.walk(ast.parse(second)):
-        if isinstance(node, ast.Name) and node.id == place:
-            uses += 1
-    needs_name = uses > 1 or bool(parse(second)[0])
-    result = f"({value})"
-    if needs_name:
-        result = "part"
-        count = 0
-        while result in reserved | assigned:
-            count += 1
-            result = f"part_{count}"
-        reserved.add(result)
-        before.append(f"{result} = {value}")
-    outer_names = {**second_names, **fresh(second, reserved), place: result}
-    outer = substitute_names(second, outer_names)
-    return "; ".join([*before, outer])

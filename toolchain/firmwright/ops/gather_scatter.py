@@ -15,7 +15,6 @@ low 32 bits are clamped here.
 """
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -43,13 +42,12 @@ from firmwright.ir.graph.attributes.movement import (
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
-    binary_expr,
     logical_and,
     maximum,
     minimum,
     select,
 )
-from firmwright.ops.elementwise import wrapping
+from firmwright.ops.integer_arithmetic import wrapped_expr
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.opdef import OpDef
@@ -277,7 +275,7 @@ def lower_write(call: OpCall, b: Kernel) -> None:
         position = _tir_coordinates(b, index)
         value = b.load(updates, index)
         if step != "none":
-            value = binary_expr(_STEPS[step][0], b.load(b.y, position), value)
+            value = wrapped_expr(_STEPS[step][0], b.load(b.y, position), value)
         b.store(b.y, position, value)
 
 
@@ -363,14 +361,8 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
             coordinates.append(b.let(f"at{k}", index))
         with b.for_("c", size) as c:
             place = [*coordinates, c]
-            b.store(y, place, _add(b.load(y, place), b.load(x, [i, c])))
-
-
-def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
-    kind = a.expr.dtype
-    if kind in (FLOAT32, INT32):
-        return wrapping(operator.add, a, b)
-    return (a.cast(INT32) + b.cast(INT32)).cast(kind)
+            total = wrapped_expr("add", b.load(y, place), b.load(x, [i, c]))
+            b.store(y, place, total)
 
 
 def _embedding_infer(call: OpCall) -> tuple[TensorType, ...]:

@@ -18,7 +18,6 @@ Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, b
 LiteRT's overflow. TFLM has no products.
 """
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -54,13 +53,13 @@ from firmwright.ir.tir.builder import (
     select,
 )
 from firmwright.ops.double_requantize import requantization_in_float32
-from firmwright.ops.elementwise import wrapping
 from firmwright.ops.float_sum_order import TieTest, lower_result, reference_results
 from firmwright.ops.int16x8 import (
     reduce_multiplier,
     requantize_int64,
     requantize_int64_array,
 )
+from firmwright.ops.integer_arithmetic import wrapped_expr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, RowReduction
 from firmwright.ops.requantize import (
@@ -316,7 +315,7 @@ _PLAIN = reduction_op(
     (INT32, INT64, FLOAT32),
     np.multiply,
     lambda kind: 1,
-    partial(wrapping, operator.mul),
+    partial(wrapped_expr, "mul"),
 )
 
 

@@ -29,7 +29,8 @@ from firmwright.ir.graph.attributes.values import (
     ReductionAttrs,
     ReductionStep,
 )
-from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
+from firmwright.ops.expression_language import INPUT_NAMES
+from firmwright.ops.formula_texts import substitute_names
 from firmwright.ops.opdef import OpTable
 
 

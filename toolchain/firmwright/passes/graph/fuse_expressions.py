@@ -10,7 +10,8 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.ops.expression_language import INPUT_NAMES, compose_expressions
+from firmwright.ops.expression_language import INPUT_NAMES
+from firmwright.ops.formula_texts import compose_expressions
 from firmwright.passes.map_functions import count_uses, graph_pass
 
 _AS_FORMULA = {"relu": "max(0.0, a)", "relu6": "min(6.0, max(0.0, a))"}

@@ -19,7 +19,7 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
 )
 from firmwright.frontends.onnx.protobuf import dtype_name
-from firmwright.ops.expression_language import substitute_names
+from firmwright.ops.formula_texts import substitute_names
 
 
 def _read_table(text: str) -> dict[str, str]:

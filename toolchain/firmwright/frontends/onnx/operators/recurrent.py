@@ -27,7 +27,7 @@ from firmwright.frontends.onnx.operators.elementwise import (
 )
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ops.expression_language import substitute_names
+from firmwright.ops.formula_texts import substitute_names
 
 _STEPS_MAX = 512
 _GATE_ACTIVATIONS = 2

@@ -1,4 +1,8 @@
-"""Division of integers with a result for all operands.
+"""Arithmetic of integers with a result for all operands.
+
+Sums, differences, products and left shifts wrap: they keep the low bits of the result,
+as in numpy and ONNX Runtime. The amount of a shift is at least 0 and less than the bits
+of the type.
 
 Quotients truncate toward zero. A divisor of 0 counts as 1, and the quotient that does
 not fit, of the least integer and -1, wraps to the least integer with the remainder 0:
@@ -9,8 +13,9 @@ LiteRT's DIV saturates it; both refuse the divisor 0.
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, UINT64, Array
+from firmwright.base.dtypes import INT32, INT64, UINT32, UINT64, Array, DType
 from firmwright.ir import tir
+from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.builder import (
     ArithExpr,
     ExprLike,
@@ -19,6 +24,7 @@ from firmwright.ir.tir.builder import (
     maximum,
     select,
 )
+from firmwright.ir.tir.intervals import fits_dtype
 
 _INT_BITS = 32
 """Narrower types are computed as int, whose quotients fit before they wrap."""
@@ -78,13 +84,44 @@ def remainder_expr(a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return a % _safe_divisor(b)
 
 
-def wrapped_expr(op: tir.BinaryOp, a: ExprLike, b: ExprLike) -> ArithExpr:
-    """Return another `a op b`, of int8 and int16 without the further bits of an int."""
-    kinds = [each.expr.dtype for each in (a, b) if isinstance(each, ArithExpr)]
-    if op not in ("add", "sub", "mul") or not {INT8, INT16}.intersection(kinds):
-        return binary_expr(op, a, b)
-    wide = (x.cast(INT32) if isinstance(x, ArithExpr) else x for x in (a, b))
-    return binary_expr(op, *wide).cast(kinds[0])
+def wrapped_expr(
+    op: tir.BinaryOp, a: ExprLike, b: ExprLike, bounds: Bounds = Bounds()
+) -> ArithExpr:
+    """Return `a op b`, in which integers wrap.
+
+    C computes int8 and int16 as int, and an int that overflows is undefined: what may
+    not fit, as far as `bounds` say, is computed in an unsigned type.
+    """
+    plain = binary_expr(op, a, b)
+    kind = plain.expr.dtype
+    if op not in _WRAPPING or not (kind.is_int and kind.signed):
+        return plain
+    if _fits(plain.expr, bounds):
+        return plain
+    wide = _UNSIGNED.get(kind, INT32)
+    return binary_expr(op, _low_bits(a, wide), _low_bits(b, wide)).cast(kind)
+
+
+_WRAPPING = frozenset({"add", "sub", "mul", "shl"})
+_UNSIGNED = {INT32: UINT32, INT64: UINT64}
+
+
+def _fits(node: tir.Expr, bounds: Bounds) -> bool:
+    limits = bounds.interval_of(node)
+    if isinstance(node, tir.Binary) and node.op == "shl":
+        amount = bounds.interval_of(node.b)
+        # Without an amount, bounds take a shifted value as one that fits.
+        if amount is None or not (amount[0] >= 0 and amount[1] < node.dtype.bits):
+            return False
+    return limits is not None and fits_dtype(limits, node.dtype)
+
+
+def _low_bits(x: ExprLike, dtype: DType) -> ArithExpr:
+    if isinstance(x, ArithExpr):
+        return x.cast(dtype)
+    if isinstance(x, int) and not dtype.signed:
+        x %= 1 << dtype.bits
+    return ArithExpr(as_expr(x, dtype))
 
 
 def _safe_divisor(b: ArithExpr) -> ArithExpr:
