@@ -49,6 +49,7 @@ other_boards = [
     *(pytest.param(board, marks=(arm, pytest.mark.deep)) for board in OTHER_DEEP),
     pytest.param(RISCV, marks=riscv),
     pytest.param(SMALL_RISCV, marks=(riscv, pytest.mark.deep)),
+    pytest.param("qemu-riscv32-virt-imc", marks=(riscv, pytest.mark.deep)),
 ]
 
 

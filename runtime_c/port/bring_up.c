@@ -22,6 +22,11 @@ static const struct fwr_port_info info_at_reset_clock =
 
 void fwr_port_init(void)
 {
+#if defined(FWR_START_UP_WRITES)
+    static const struct fwr_write words[] = FWR_START_UP_WRITES;
+
+    fwr_write_all(words, sizeof(words) / sizeof(words[0]));
+#endif
 #if defined(FWR_CACHES)
     fwr_caches_init();
 #endif

@@ -15,6 +15,13 @@ struct fwr_write {
     uint32_t word;
 };
 
+static inline void fwr_write_all(const struct fwr_write *words, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        FWR_REG(words[i].address) = words[i].word;
+    }
+}
+
 /* A turn takes about a microsecond at 8 MHz; a crystal starts in a few milliseconds. */
 #define FWR_WAIT_TURNS 50000u
 

@@ -39,6 +39,12 @@ def of_16_mhz(baud: int) -> int:
     return (baud * 2**32 // 16_000_000 + 0x800) & ~0xFFF
 
 
+def of_espressif(baud: int) -> int:
+    """A divider of 20 MHz: sixteenths from bit 20 on."""
+    whole, sixteenths = divmod(round(16 * 20e6 / baud), 16)
+    return whole | sixteenths << 20
+
+
 DRIVERS: dict[str, Callable[[int], tuple[tuple[int, int], ...]]] = {
     # board: the registers by their offset, and their words at a baud
     "mps2-an386": lambda baud: ((0x10, round(25e6 / baud)),),
@@ -54,6 +60,8 @@ DRIVERS: dict[str, Callable[[int], tuple[tuple[int, int], ...]]] = {
         (0x24, int(hz("rpi-pico") / 16 / baud)),
         (0x28, int((int(8 * hz("rpi-pico") / baud + 0.5) % 128 + 1) / 2)),
     ),
+    "esp32-c3-devkitm-1": lambda baud: ((0x14, of_espressif(baud)),),
+    "esp32-c6-devkitc-1": lambda baud: ((0x14, of_espressif(baud)), (0x98, 1)),
 }
 
 # The flags that say that all has left, where zeros do not.
@@ -112,7 +120,14 @@ def test_a_driver_sets_the_divider_that_the_chips_formula_gives(
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "name", ["mps2-an386", "stm32vldiscovery", "microbit", "hifive1-revb"]
+    "name",
+    [
+        "mps2-an386",
+        "stm32vldiscovery",
+        "microbit",
+        "hifive1-revb",
+        "esp32-c3-devkitm-1",
+    ],
 )
 def test_a_rate_out_of_reach_is_refused_and_nothing_is_touched(
     name: str, tmp_path: Path

@@ -10,6 +10,10 @@
 #define PMP_LOCKED_NAPOT \
     0x98u /* locked, so it applies to machine mode: no read, write or execute */
 
+#if !defined(FWR_TRAP_ALIGN)
+#define FWR_TRAP_ALIGN 4
+#endif
+
 int main(void);
 
 void fwr_start(void);
@@ -22,9 +26,10 @@ void fwr_fault_report(const uint32_t *registers);
 extern uint32_t fwr_trap_registers[8];
 uint32_t fwr_trap_registers[8];
 
-/* mtvec must be a multiple of four. The registers are saved to static memory, since the stack may
- * be the cause; the report then runs from the top of the stack. */
-__attribute__((naked, aligned(4))) static void trap_handler(void)
+/* mtvec must be a multiple of four, or of the size of a core's table. The registers are saved to
+ * static memory, since the stack may be the cause; the report then runs from the top of the stack.
+ */
+__attribute__((naked, aligned(FWR_TRAP_ALIGN))) static void trap_handler(void)
 {
     __asm__ volatile(".option push\n\t"
                      ".option arch, +zicsr\n\t"

@@ -11,9 +11,7 @@ void fwr_port_reset(void)
 {
     static const struct fwr_write words[] = FWR_RESET_WRITES;
 
-    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        FWR_REG(words[i].address) = words[i].word;
-    }
+    fwr_write_all(words, sizeof(words) / sizeof(words[0]));
     for (volatile uint32_t turn = 0; turn < FWR_WAIT_TURNS; turn++) {}
     __asm__ volatile("movi a2, fwr_start\n\tjx a2");
     __builtin_unreachable();

@@ -16,6 +16,8 @@ INVALID = Path(__file__).parents[2] / "invalid" / "boards"
 BOARDS = (
     "bluepill-f103",
     "disco-f746ng",
+    "esp32-c3-devkitm-1",
+    "esp32-c6-devkitc-1",
     "hifive1-revb",
     "host",
     "microbit",
@@ -32,6 +34,7 @@ BOARDS = (
     "nucleo-l4r5zi",
     "nucleo-u575zi-q",
     "qemu-riscv32-virt",
+    "qemu-riscv32-virt-imc",
     "qemu-riscv32-virt-v",
     "qemu-riscv32-virt-vf",
     "qemu-xtensa-lx106",

@@ -12,7 +12,7 @@ from firmwright.build import build_project
 from firmwright.build.project_files import project_files
 from tests.emulators import tool_family
 
-DEFAULT = ("rpi-pico", "nucleo-h743zi")
+DEFAULT = ("rpi-pico", "nucleo-h743zi", "esp32-c3-devkitm-1")
 ALWAYS_BUILT = "qemu"  # the tests that run firmware build these boards' images
 BOARDS = [
     pytest.param(
@@ -54,7 +54,25 @@ def vectors_at(board: Board, binary: bytes) -> int:
     return 0
 
 
+def check_direct_boot(board: Board, image: Image, binary: bytes) -> None:
+    """Check the mark of direct boot, the entry, the vectors, and where constants are.
+
+    The image is what the two windows of a chip show: instructions, then constants.
+    """
+    assert binary[:8] == bytes.fromhex("1d04dbae1d04dbae")
+    symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
+    assert symbols["fwr_start"] == board.flash.start + 8
+    assert symbols["trap_handler"] % 256 == 0
+    elf, start = image.elf.read_bytes(), board.flash.data_start or board.flash.start
+    (table,) = [s for s in image.sizes.sections if s.name == ".rodata"]
+    constants = binary[table.address - start :]
+    assert len(constants) == table.size_bytes > 0
+    assert constants in elf
+
+
 def check_vectors(board: Board, image: Image, binary: bytes) -> None:
+    if board.boot == "esp_direct":
+        check_direct_boot(board, image, binary)
     if board.port != "cortex_m":  # it starts with an instruction, not with vectors
         return
     at = vectors_at(board, binary)
@@ -78,9 +96,12 @@ def test_the_image_of_a_physical_board_has_the_required_boot_data(
     binary = image.bin.read_bytes()
     assert len(binary) <= board.flash.size_bytes
     for section in image.sizes.sections:
-        inside = [r for r in board.memory if r.start <= section.address < r.end]
+        start = section.address
+        if section.name == ".rodata":
+            start += board.flash.data_distance_bytes
+        inside = [r for r in board.memory if r.start <= start < r.end]
         assert len(inside) == 1, section
-        assert section.address + section.size_bytes <= inside[0].end
+        assert start + section.size_bytes <= inside[0].end
     for use in image.sizes.regions:
         assert use.used_bytes <= use.size_bytes
     check_vectors(board, image, binary)

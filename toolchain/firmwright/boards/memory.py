@@ -64,7 +64,8 @@ class MemoryRegion:
     `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully
     associative. With `unified_cache`, the first serves data as well. With `prefetch`,
     the next line is read during execution. A RAM region with `ramfunc` has hot
-    functions, copied at start-up.
+    functions, copied at start-up. Constants of flash that is read at other addresses
+    than it is executed at begin at `data_start`; 0 means the same addresses.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -89,6 +90,7 @@ class MemoryRegion:
     unified_cache: bool = False
     prefetch: bool = False
     ramfunc: bool = False
+    data_start: int = 0
 
     def at_clock(self, hz: int) -> "MemoryRegion":
         """Return the region with the wait states of a processor at `hz`.
@@ -124,6 +126,11 @@ class MemoryRegion:
         caches = (self.instruction_cache, self.data_cache, self.cache_ways)
         flags = (int(self.unified_cache), int(self.prefetch))
         return (self.wait_states or 0, self.read_bytes, *caches, *flags)
+
+    @property
+    def data_distance_bytes(self) -> int:
+        """The distance from where constants are read to the addresses of the image."""
+        return self.start - self.data_start if self.data_start else 0
 
     @property
     def end(self) -> int:
@@ -171,6 +178,8 @@ def _region_problems(
         yield "cache_line", "it is not a power of two."
     if region.pool and region.kind != "ram":
         yield "pool", "only a region of kind ram can hold a pool."
+    if region.data_start >= region.start and region.data_start:
+        yield "data_start", f"it is not below start, {region.start:#x}."
     if region.ramfunc and region.kind != "ram":
         yield "ramfunc", "only a region of kind ram can hold copied functions."
     for other in earlier:

@@ -28,13 +28,13 @@ CONSOLES: Final = {
         "stm32_usart",
         "stm32f1_usart",
     ),
-    "riscv32": ("none", "ns16550", "sifive_uart"),
+    "riscv32": ("esp_uart", "none", "ns16550", "sifive_uart"),
     "xtensa": ("none", "ns16550"),
 }
 COUNTERS: Final = {
     "host": ("clock",),
     "cortex_m": ("systick", "nrf51_timer"),
-    "riscv32": ("minstret",),
+    "riscv32": ("minstret", "esp_cycles"),
     "xtensa": ("ccount",),
 }
 CONSOLE_KEYS: Final = {
@@ -44,13 +44,14 @@ CONSOLE_KEYS: Final = {
     "stm32_usart": ("base", "gpio", "tx_pin", "rx_pin", "function", "enable"),
     "stm32f1_usart": ("base", "tx_pin", "rx_pin"),
     "ns16550": ("base",),
+    "esp_uart": ("base",),
     "sifive_uart": ("base", "gpio", "tx_pin", "rx_pin"),
 }
 """The keys that the C of a console driver requires, besides `driver`."""
 CONSOLE_KEYS_WITH_GPIO: Final = {"stm32f1_usart": ("function", "enable")}
 """The keys that a console driver requires if `gpio` gives the registers of the pins."""
 COUNTER_KEYS: Final = {"nrf51_timer": ("base",)}
-BOOTS: Final = {"cortex_m": ("rp2040", "rp2350")}
+BOOTS: Final = {"cortex_m": ("rp2040", "rp2350"), "riscv32": ("esp_direct",)}
 """Boot ROMs that expect a header before the program: `boot_NAME.c`."""
 CORES_DRIVERS: Final = {"cortex_m": ("sse200",)}
 DMA_DRIVERS: Final = {"cortex_m": ("pl081",)}
@@ -102,7 +103,8 @@ class Console:
     `gpio` is the address of the first GPIO port, `function` the pins' alternate
     function. The baud rate divider counts `steps` per period of `clock_hz` or, if that
     is 0, of the clock of `bus`. `enable` lists pairs (address, bits) of register bits
-    to set first. Registers of a 16550 are `stride` bytes apart.
+    to set first. Registers of a 16550 are `stride` bytes apart. A write to `update`
+    applies new settings, if the address is not 0.
     """
 
     driver: Annotated[str, TomlKey(choices=CONSOLES)]
@@ -116,6 +118,7 @@ class Console:
     steps: Annotated[int, TomlKey(minimum=1)] = 1
     stride: Annotated[int, TomlKey(minimum=1, maximum=4)] = 1
     enable: Annotated[RegisterWrites, TomlKey(read=read_register_writes)] = ()
+    update: int = 0
 
 
 @dataclass(frozen=True, slots=True)

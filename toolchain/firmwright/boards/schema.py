@@ -134,6 +134,10 @@ class Board:
         peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
     ] = ()
     """Register writes that restart the chip, in order; empty if the core does it."""
+    start_up: Annotated[
+        peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
+    ] = ()
+    """Register writes before any driver, such as those that stop a watchdog."""
     pipeline: str = ""
     """For modeled cycles: the core's implementation if `core` is an instruction set."""
     caches: bool = False
@@ -301,18 +305,21 @@ class Board:
 def with_memory_of(board: Board, chip: Board) -> Board:
     """Return an emulated `board` with a chip's regions, moved to the board's addresses.
 
-    Both have the same core.
+    Both have the same core. Of a larger flash, as much as the emulator has is used.
     """
     if chip.core != board.core or board.run.kind != "qemu":
         what = f"{board.name} cannot emulate {chip.name}."
         raise BoardError(what, hint=f"an emulated board with a {chip.core}.")
-    flash = replace(chip.flash, start=board.flash.start)
+    size_bytes = min(chip.flash.size_bytes, board.flash.size_bytes)
+    flash = replace(
+        chip.flash, start=board.flash.start, size_bytes=size_bytes, data_start=0
+    )
     start, memory = board.ram.start, [flash]
     for region in chip.memory:
         if region.kind == "ram":
             memory.append(replace(region, start=start))
             start += round_up(region.size_bytes, MEMORY_ALIGN)
-    if flash.size_bytes > board.flash.size_bytes or start > board.ram.end:
+    if start > board.ram.end:
         raise BoardError(f"{board.name} has too little memory to emulate {chip.name}.")
     name, pipeline = f"{board.name}@{chip.name}", chip.pipeline
     return replace(board, name=name, memory=tuple(memory), pipeline=pipeline)

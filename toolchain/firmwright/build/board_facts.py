@@ -41,6 +41,7 @@ _FACTS: Final[Mapping[str, Kind]] = {
     "link_flags": TEXTS,
     "memory": OBJECTS,
     "sections_beside": TEXTS,
+    "data_distance_bytes": SIZE,
     "exception_frame_bytes": SIZE,
     "counter_interrupts": TRUTH,
     "stack_bytes": SIZE,

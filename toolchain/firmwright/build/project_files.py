@@ -121,6 +121,7 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "link_flags": compiler_flags.link_flags(board),
         "memory": regions,
         "sections_beside": [f".rodata.{region.name}" for region in beside],
+        "data_distance_bytes": 0 if board.is_host else board.flash.data_distance_bytes,
         "exception_frame_bytes": _exception_frame_bytes(board),
         "counter_interrupts": board.counter.driver == "systick",
         "stack_bytes": board.limits.stack_bytes,
