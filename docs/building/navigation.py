@@ -64,6 +64,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
         "reference/mlperf.md",
         "reference/agents.md",
         "reference/coming-from.md",
+        "reference/microtvm.md",
         "reference/side-by-side.md",
         "reference/glossary.md",
         "reference/stability.md",

@@ -2,12 +2,16 @@
 
 import io
 import json
+import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 from firmwright.artifacts import MARKER, SourceTree
+from firmwright.base.json_input import JsonObject
 from firmwright.compilation_summary import CompilationSummary, TensorSummary
 from firmwright.package.export_format import Archive, Content, ExportFormat
 from firmwright.package.export_input import ExportInput
@@ -17,6 +21,10 @@ _DATE: Final = "1970-01-01 00:00:00Z"
 """A constant date, as equal inputs give equal archives."""
 _DEVICE_CPU: Final = 1
 """The number of the device type `cpu` in TVM."""
+_RUNTIME: Final = "runtime"
+"""The folder of TVM's C runtime in an archive."""
+_INTERFACE: Final = re.compile(r"tvm/tvmgen_(\w+)\.h")
+"""The header that `--c-api tvm` adds to a compilation."""
 
 
 def tar_tree(tree: SourceTree) -> bytes:
@@ -36,7 +44,9 @@ def tar_tree(tree: SourceTree) -> bytes:
 class ModelLibraryFormat(ExportFormat):
     """The archive's contents.
 
-    metadata.json is in TVM's form, firmwright.json in the project's.
+    metadata.json is in TVM's form, firmwright.json in the project's. With `--c-api tvm`
+    the module has the name in that interface, and there is a folder with the parts of
+    TVM's C runtime that programs use.
     """
 
     takes_tests: bool = False
@@ -52,11 +62,36 @@ class ModelLibraryFormat(ExportFormat):
         content[f"parameters/{name}.params"] = b""
         content["firmwright.json"] = exported.tree.files[MARKER]
         (model,) = exported.models
-        content["metadata.json"] = _metadata(name, model)
+        interfaces = list(map(_INTERFACE.fullmatch, exported.tree.files))
+        interface = next(filter(None, interfaces), None)
+        if interface is None:
+            content["metadata.json"] = _metadata(name, model, ())
+            return content
+        content |= _read_folder(files(__package__) / "microtvm" / "crt", _RUNTIME)
+        runtime: JsonObject = {
+            "short_name": "tvm_standalone_crt",
+            "url": f"./{_RUNTIME}",
+            "url_type": "mlf_path",
+            "version_spec": f"firmwright {model.tool_version}",
+        }
+        content["metadata.json"] = _metadata(interface[1], model, (runtime,))
         return content
 
 
-def _metadata(name: str, summary: CompilationSummary) -> str:
+def _read_folder(folder: Traversable, place: str) -> Content:
+    """Return the files below a folder by their paths in the archive."""
+    content: Content = {}
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            content |= _read_folder(entry, f"{place}/{entry.name}")
+        else:
+            content[f"{place}/{entry.name}"] = entry.read_text(encoding="utf-8")
+    return content
+
+
+def _metadata(
+    name: str, summary: CompilationSummary, dependencies: Sequence[JsonObject]
+) -> str:
     module = {
         "model_name": name,
         "export_datetime": _DATE,
@@ -64,7 +99,7 @@ def _metadata(name: str, summary: CompilationSummary) -> str:
         "target": sorted(summary.target.values()),
         "executors": ["aot"],
         "style": "full-model",
-        "external_dependencies": [],
+        "external_dependencies": list(dependencies),
     }
     facts = {"version": VERSION, "modules": {name: module}}
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
