@@ -1,8 +1,10 @@
 """A reader of sections and symbols of little-endian ELF files (System V ABI, ch. 4)."""
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -109,6 +111,44 @@ def read_contents(
             end = section.offset + section.size
             contents.append((section.address, data[section.offset : end]))
     return tuple(contents)
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbCode:
+    """Instructions without data between them; `offset` is that in the file."""
+
+    address: int
+    offset: int
+    data: bytes
+
+
+def read_thumb_code(path: Path) -> tuple[ThumbCode, ...]:
+    """Return the Thumb code of all functions.
+
+    Mapping symbols tell code from data (ELF for the Arm Architecture, 5.5.5).
+    """
+    data, layout = _open(path)
+    sections = _read_sections(data, layout)
+    marks: dict[int, bool] = {}
+    functions: list[_ElfSymbol] = []
+    for symbol in _raw_symbols(data, layout, sections):
+        if symbol.name.startswith(("$t", "$d", "$a")):
+            marks[symbol.value] = symbol.name.startswith("$t")
+        elif symbol.type == _STT_FUNC and symbol.section < len(sections):
+            functions.append(symbol)
+    borders = sorted(marks)
+    found: dict[int, ThumbCode] = {}
+    for function in functions:
+        section = sections[function.section]
+        start = function.value & ~1
+        end = start + function.size
+        inner = borders[bisect_right(borders, start) : bisect_left(borders, end)]
+        for first, last in pairwise([start, *inner, end]):
+            mark = bisect_right(borders, first) - 1
+            if first < last and mark >= 0 and marks[borders[mark]]:
+                at = first - section.address + section.offset
+                found[first] = ThumbCode(first, at, data[at : at + last - first])
+    return tuple(found.values())
 
 
 def _open(path: Path) -> tuple[bytes, _ElfLayout]:

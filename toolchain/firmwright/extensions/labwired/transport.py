@@ -11,25 +11,24 @@ A chip is named by its board (`[emulator]`), or by a port `labwired://CHIP`.
 """
 
 import importlib
-import logging
+import json
 import re
+import tempfile
 import time
+import tomllib
+from importlib import resources
+from pathlib import Path
 from typing import Final, Protocol, cast
 
 from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.device.transport import Transport
 from firmwright.device.transport_plugins import TransportRequest
-
-log = logging.getLogger(__name__)
+from firmwright.extensions.labwired.simulated_image import make_simulated_image
 
 TRANSPORT: Final = "labwired"
 _STEP: Final = "1ms"
 """The virtual time between two looks at the UART."""
-_GAP: Final = (
-    "LabWired 0.25 has no SSAT and USAT with a shift to the right; if the processor "
-    "faults (undefined instruction), compile with --no-inline-asm."
-)
-"""QEMU runs them: encoding T1 with the bit sh set (ARMv7-M ARM, A7.7.152)."""
+_MISSING: Final = "missing_peripherals.toml"
 _MODULE: Final = "labwired"
 _CHIP: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -53,10 +52,7 @@ def open_transport(request: TransportRequest) -> Transport:
         what = "LabWired has no chip of this board."
         hint = f"name one of its chips: --port {TRANSPORT}://stm32f401."
         raise UsageError(what, where=request.board.name, hint=hint)
-    transport = LabWiredTransport(_start(request, chip), f"LabWired's {chip}")
-    if not request.board.core.startswith("cortex-m0"):
-        log.warning("%s: %s", transport.name, _GAP)
-    return transport
+    return LabWiredTransport(_start(request, chip), f"LabWired's {chip}")
 
 
 def _start(request: TransportRequest, chip: str) -> _Simulation:
@@ -70,11 +66,47 @@ def _start(request: TransportRequest, chip: str) -> _Simulation:
         hint = "pip install 'firmwright[labwired]'."
         what = "LabWired is not installed."
         raise ToolMissingError(what, where=chip, hint=hint) from error
-    try:
-        return cast(_Simulation, module.Sim(request.elf, chip=chip))
-    except ValueError as error:
-        hint = "see the folder configs/chips of the package labwired."
-        raise UsageError(f"LabWired: {error}.", where=chip, hint=hint) from error
+    description = Path(str(module.__file__)).parent / "configs/chips" / f"{chip}.yaml"
+    if not description.is_file():
+        hint = f"see the folder {description.parent}."
+        raise UsageError("LabWired has no such chip.", where=chip, hint=hint)
+    with tempfile.TemporaryDirectory() as folder:
+        elf = _write_image(request, Path(folder))
+        missing = _missing_peripherals(chip)
+        try:
+            if not missing:
+                return cast(_Simulation, module.Sim(elf, chip=chip))
+            system = _write_system(description, missing, Path(folder))
+            return cast(_Simulation, module.Sim(elf, system=system))
+        except ValueError as error:
+            hint = "is the image that of a board with this chip?"
+            raise UsageError(f"LabWired: {error}.", where=chip, hint=hint) from error
+
+
+def _write_image(request: TransportRequest, folder: Path) -> Path:
+    """Return the image without instructions that LabWired lacks, if it has such."""
+    if request.board.port != "cortex_m":
+        return request.elf
+    image = make_simulated_image(request.elf, request.board)
+    if image is None:
+        return request.elf
+    file = folder / request.elf.name
+    file.write_bytes(image)
+    return file
+
+
+def _missing_peripherals(chip: str) -> object:
+    """Return the peripherals to add to a chip, in LabWired's words; or None."""
+    text = resources.files(__package__).joinpath(_MISSING).read_text(encoding="utf-8")
+    return tomllib.loads(text).get(chip)
+
+
+def _write_system(description: Path, missing: object, folder: Path) -> Path:
+    """Write a system of a chip and its missing peripherals, as JSON, which is YAML."""
+    system = {"name": "board", "chip": str(description), "peripherals": missing}
+    file = folder / "system.yaml"
+    file.write_text(json.dumps(system), encoding="utf-8")
+    return file
 
 
 class LabWiredTransport:
