@@ -138,8 +138,9 @@ def test_counts_of_instructions_exclude_the_model() -> None:
     assert mixed.timeline is not None
     (npu, *_) = mixed.timeline.schedule
     assert npu.call.device == "npu0"
-    assert (
-        mixed.until_over(in_cycles=True) == npu.end - npu.begin + mixed.total.duration
+    in_turn = npu.end - npu.begin + mixed.total.duration
+    assert 0 < in_turn - mixed.until_over(in_cycles=True) < 50, (
+        "the core goes on from the start to the wait while the NPU works"
     )
 
 

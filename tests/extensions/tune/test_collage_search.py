@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -17,6 +18,8 @@ from firmwright.extensions.tune.kernel_measurement import measurement_context
 from firmwright.extensions.tune.log_writer import RegionCostLog
 from firmwright.extensions.tune.partition_search import search_partition
 from firmwright.extensions.tune.region_costs import RegionCostEstimator
+from firmwright.extensions.vanilla.accelerator import VanillaAccelerator
+from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for, options_for
 from firmwright.flows.model.model import Model, load_model, save_module
 from firmwright.flows.model.partition_methods import (
@@ -24,11 +27,14 @@ from firmwright.flows.model.partition_methods import (
     partition_model,
     prepare_module,
 )
+from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
 from firmwright.partitioning.partition_result import RegionCost
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
+from firmwright.targets.target_kind import TargetAttribute
+from tests.backends.engine_networks import network
 from tests.backends.toy_backends import chain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -276,6 +282,78 @@ def test_goal_ram_chooses_the_program_with_least_workspace(
     bytes_of = {how: total.workspace_bytes for how, total in actual.totals.items()}
     assert bytes_of[actual.chosen] == min(bytes_of.values()) < bytes_of["eager"]
     assert {part.target for part in actual.parts} == {"cpu"}
+
+
+class SlowModel(VanillaAccelerator):
+    """A backend whose kernels model in software what its hardware does in 20 cycles."""
+
+    name = "slow_model"
+    device = ""
+    attrs: ClassVar[dict[str, TargetAttribute]] = {}
+
+    def cost(self, match):
+        return 20
+
+
+@pytest.mark.qemu
+def test_programs_are_compared_by_declared_costs_not_by_software_models(
+    no_backends: None,
+) -> None:
+    BACKENDS.register(SlowModel)
+    model = Model(network(("x", "a"), ("a", "r1"), ("r1", "b")))
+    given = {"board": "mps2-an386", "target": "slow_model"}
+    found = search_partition(model, given, PartitionRequest("collage")).partition
+    assert found is not None
+    assert (found.unit, found.chosen) == ("cycles", "collage")
+    own = [part.cost for part in found.parts if part.target == "slow_model"]
+    assert [(cost.count, cost.how) for cost in own] == [(20, "modeled")] * 2
+    on_core = [part.alternatives[0].cost.count for part in found.parts[::2]]
+    saved = sum(on_core) - 40
+    totals = {how: total.count or 0 for how, total in found.totals.items()}
+    assert totals["collage"] == totals["eager"] < totals["none"]
+    assert abs(totals["none"] - totals["collage"] - saved) < 0.1 * saved
+    assert found.totals["none"].reason == f"{totals['none'] - totals['collage']:,} more"
+
+
+BRANCHES = (("x", "a"), ("a", "r1"), ("x", "c"), ("c", "r2"))
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "board", ["mps2-an386", pytest.param("mps2-an521", marks=pytest.mark.deep)]
+)
+def test_two_engines_are_searched_and_profiled(board: str) -> None:
+    model, slow, fast = Model(network(*BRANCHES)), 1, 4
+    target = ", ".join(f"vanilla -macs-per-cycle={speed}" for speed in (slow, fast))
+    given = {"board": board, "target": target}
+    choice = search_partition(model, given, PartitionRequest("collage"))
+    found = choice.partition
+    assert found is not None
+    assert found.chosen == "collage"
+    totals = {how: total.count or 0 for how, total in found.totals.items()}
+    assert totals["collage"] < totals["eager"], "which takes the first, slow engine"
+    done = compile_for(choice.model, **choice.options)
+    counts = measure_instructions(done)
+    assert counts.timeline is not None
+    assert counts.until_over(in_cycles=True) == totals["collage"]
+    assert verify(done, samples=1).exact
+
+
+@pytest.mark.qemu
+def test_equal_engines_work_at_the_same_time_on_one_core() -> None:
+    """Each of two software models proceeds on its own, with the declared cycles."""
+    model = Model(network(*BRANCHES))
+    target = ", ".join(["vanilla -macs-per-cycle=1"] * 2)
+    given = {"board": "mps2-an386", "target": target}
+    choice = search_partition(model, given, PartitionRequest("collage"))
+    line = measure_instructions(compile_for(choice.model, **choice.options)).timeline
+    assert line is not None
+    engines = {item.call.device: item for item in line.schedule if item.call.device}
+    assert set(engines) == {"vanilla0", "vanilla1"}
+    first, second = engines["vanilla0"], engines["vanilla1"]
+    assert first.end - first.begin == second.end - second.begin == 8 * 8 * 4 * 36
+    assert second.begin < first.end
+    assert line.executed[0] < line.makespan < line.parallel.sequential
 
 
 def test_transfers_cost_what_the_dma_controller_takes() -> None:

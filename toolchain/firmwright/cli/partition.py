@@ -12,7 +12,11 @@ from firmwright.flows.model.model import Model, partition, save_module, write_fi
 from firmwright.flows.model.partition_methods import EAGER, NONE, search_methods
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.partition_result import PartitionResult, RegionCost
+from firmwright.partitioning.partition_result import (
+    PartitionResult,
+    RegionAlternative,
+    RegionCost,
+)
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.targets.kernel_builder import flatten_calls
 
@@ -73,17 +77,22 @@ def _partitioned_model(args: argparse.Namespace) -> Model:
 def _format_search(result: PartitionResult) -> str:
     parts: list[Sequence[Cell]] = []
     for part in result.parts:
-        costs = [f"{o.target} {_format_cost(o.cost)}" for o in part.alternatives]
+        costs = [_format_alternative(other) for other in part.alternatives]
         ops, cost = " ".join(part.ops), _format_cost(part.cost)
         parts.append((ops, part.target, cost, ", ".join(costs)))
     programs: list[Sequence[Cell]] = []
     for how, total in result.totals.items():
         name = how + (" (chosen)" if how == result.chosen else "")
-        count = total.count if total.count is not None else total.reason
-        programs.append((name, count, total.workspace_bytes or None, total.flash_bytes))
+        sizes = total.workspace_bytes or None, total.flash_bytes
+        programs.append((name, total.count, *sizes, total.reason))
     regions = format_table(["operators", "target", result.unit, "alternatives"], parts)
-    head = ["program", result.unit, "workspace bytes", "image's flash"]
+    head = ["program", result.unit, "workspace bytes", "image's flash", "lost by"]
     return f"{regions}\n\n{format_table(head, programs)}"
+
+
+def _format_alternative(other: RegionAlternative) -> str:
+    reason = f": {other.reason}" if other.reason else ""
+    return f"{other.target} {_format_cost(other.cost)}{reason}"
 
 
 def _format_cost(cost: RegionCost) -> Cell:

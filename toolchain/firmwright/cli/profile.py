@@ -324,6 +324,8 @@ def format_operator_table(
 ) -> str:
     total = measured.total or 1
     is_mixed = len({operator.device for operator in measured.operators}) > 1
+    line = None if measured.exact is None else measured.exact.timeline
+    elsewhere = () if line is None else line.elsewhere
     rows: list[dict[str, Cell]] = []
     for index, operator in enumerate(measured.operators):
         macs, count = operator.macs, operator.count
@@ -343,7 +345,8 @@ def format_operator_table(
             row["ms"] = None if ms is None else f"{ms:.3f}"
         if measured.exact is None and comparison is None:
             row["per MAC"] = count / macs if macs else None
-        row["share"] = f"{100 * share:4.1f} %"
+        is_included = operator.index not in elsewhere
+        row["share"] = f"{100 * share:4.1f} %" if is_included else None
         if measured.exact is None and comparison is None:
             row[""] = "█" * round(12 * share)
         rows.append(row)

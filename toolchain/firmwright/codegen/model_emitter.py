@@ -272,7 +272,7 @@ def _render(
         params_alignment=constant_arrays.PARAMS_ALIGNMENT,
         c_line=c_writer.format_lines,
         more_arguments=more_arguments,
-        engine_core=module.settings.devices.emulated_engine,
+        emulated_engines=module.settings.devices.emulated_engines,
         waits=dict(module.results.device_waits),
         plan_rows=_plan_rows(interface),
         placed_pools=sorted({place.pool for place in interface.placed if place.direct}),

@@ -32,8 +32,8 @@ _FLAGS = (
 )
 _MAGIC = 0x32637766
 _HEADER = struct.Struct("<6I")
-_STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (2,))])
-_STEPS = 1 << 16
+_STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (3,))])
+_STEPS = 1 << 18
 _EVENTS = ("count", "taken", "fetch_stalls", "data_stalls", "unaligned")
 _COUNTERS = [(name, "<u8") for name in _EVENTS]
 _CELL = np.dtype([("address", "<u4"), ("site", "<u4"), *_COUNTERS])
@@ -62,11 +62,14 @@ class InstructionCount:
 
 @dataclass(frozen=True, slots=True)
 class FunctionEntry:
-    """An entry of core `cpu` into `function`, with both cores' instruction counts."""
+    """An entry of core `cpu` into `function`.
+
+    `executed` are the instruction counts of both cores and of skipped calls.
+    """
 
     cpu: int
     function: int
-    executed: tuple[int, int]
+    executed: tuple[int, int, int]
 
 
 class InstructionCounter(Closeable):
@@ -75,7 +78,7 @@ class InstructionCounter(Closeable):
     `argument` is the value of QEMU's `-plugin` option. The root function is at
     `address`, `size_bytes` long. Entries into the `watched` functions are recorded for
     both cores. `flash` and `ram` hold the plugin's numbers of simulated memories. Calls
-    of the function at `skipped` are not counted.
+    of the functions at `skipped` are counted apart.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class InstructionCounter(Closeable):
         size_bytes: int,
         watched: TracedFunctions = (),
         flash: Sequence[int] = (),
-        skipped: int | None = None,
+        skipped: Sequence[int] = (),
         ram: Sequence[int] = (),
     ) -> None:
         handle, name = tempfile.mkstemp(prefix="fwcount", suffix=".bin")
@@ -104,7 +107,7 @@ class InstructionCounter(Closeable):
         words += [f"steps={self._steps}"] if watched else []
         words += [f"flash={':'.join(map(str, flash))}"] if flash else []
         words += [f"ram={':'.join(map(str, ram))}"] if ram else []
-        words += [f"skip={skipped}"] if skipped is not None else []
+        words += [f"skip={address}" for address in skipped]
         words += [f"watch={start}:{size_bytes}" for start, size_bytes in watched]
         self.argument = ",".join(words)
 

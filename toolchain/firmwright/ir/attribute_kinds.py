@@ -105,7 +105,8 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "numerics": one_of(get_args(NumericsProfile)),
     "optimize": one_of(tuple(Minimize)),
     **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
-    **dict.fromkeys(("source_sha256", "engine_core"), TEXT),
+    "source_sha256": TEXT,
+    "engine_core": either(TEXT, TEXTS),
     **dict.fromkeys(
         ("link_params", "fallback", "recompute", "compress_weights", "no_nan"), TRUTH
     ),

@@ -67,7 +67,7 @@ def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
         "tuning": settings.tuning or None,
         "devices": devices.names or None,
         "fallback": devices.has_fallback or None,
-        "engine_core": devices.emulated_engine or None,
+        "engine_core": devices.emulated_engines or None,
         "copiers": devices.copiers or None,
         "program_bandwidth": speed.bandwidth if speed else None,
         "program_latency": speed.latency if speed else None,
@@ -139,7 +139,7 @@ def _read_settings(reader: _AttributeReader) -> Settings:
             names=reader.texts("devices") or (),
             copiers=reader.texts("copiers") or (),
             has_fallback=reader.flag("fallback"),
-            emulated_engine=reader.text("engine_core"),
+            emulated_engines=reader.texts("engine_core") or (),
         ),
         board=reader.text("board"),
         planner=reader.text("planner"),
@@ -203,7 +203,10 @@ class _AttributeReader:
         return None if value is None else float(value)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
-        return cast("tuple[str, ...] | None", self._attrs.get(name))
+        value = self._attrs.get(name)
+        if isinstance(value, str):
+            return (value,)
+        return cast("tuple[str, ...] | None", value)
 
     def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
         return cast("tuple[tuple[str, ...], ...]", self._attrs.get(name, ()))

@@ -74,13 +74,13 @@ class Devices:
     `names` lists all that compute, the main core first, or is empty if it is the only
     one. `copiers` execute copies between memories, by default the main core. With
     `has_fallback` the main core executes the calls that a device rejects or aborts.
-    `emulated_engine` is the accelerator that the second core emulates, or "".
+    `emulated_engines` are the accelerators that the second core emulates.
     """
 
     names: tuple[str, ...] = ()
     copiers: tuple[str, ...] = ()
     has_fallback: bool = False
-    emulated_engine: str = ""
+    emulated_engines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

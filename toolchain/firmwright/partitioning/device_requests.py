@@ -68,8 +68,8 @@ def _devices(
 ) -> Devices:
     """Return the devices of a module on `board`.
 
-    An engine without a function that waits for it is emulated, by a spare core if there
-    is one.
+    Engines without a function that waits for them are emulated, by a spare core if
+    there is one.
     """
     engines = _engines(module)
     waits = find_waits(module)
@@ -82,7 +82,7 @@ def _devices(
         names=tuple(devices),
         copiers=copiers,
         has_fallback=fallback,
-        emulated_engine=emulated[0] if emulated and has_spare_core else "",
+        emulated_engines=tuple(emulated) if has_spare_core else (),
     )
 
 

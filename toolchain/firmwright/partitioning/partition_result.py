@@ -6,7 +6,7 @@ matched again.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from firmwright.base.errors import UsageError
@@ -56,13 +56,14 @@ class RegionAlternative:
     """Another target for all calls of a region, or another grouping of some of them.
 
     `makes` are the first outputs of the calls, `entries` the pattern entries that cover
-    them.
+    them. `reason` is why it was not chosen, "" if its cost is higher.
     """
 
     target: str
     makes: tuple[str, ...]
     entries: tuple[str, ...]
     cost: RegionCost
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ class PartitionedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """The cost of a whole program; `count` is None if it could not be built or run."""
+    """The cost of a whole program; `count` is None if it could not be built or run.
+
+    `reason` is why it was not chosen.
+    """
 
     count: int | None
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -93,6 +97,27 @@ class ProgramCost:
     @property
     def workspace_bytes(self) -> int:
         return sum(self.pools.values())
+
+
+def compare_programs(
+    totals: Mapping[str, ProgramCost], chosen: str
+) -> dict[str, ProgramCost]:
+    """Return the costs with the reasons why programs were not chosen."""
+    best = totals[chosen]
+    compared: dict[str, ProgramCost] = {}
+    for how, total in totals.items():
+        reason = total.reason
+        if how != chosen and total.count is not None and best.count is not None:
+            more = total.count - best.count
+            more_bytes = total.workspace_bytes - best.workspace_bytes
+            if more > 0:
+                reason = f"{more:,} more"
+            elif more_bytes > 0:
+                reason = f"{more_bytes:,} bytes more"
+            else:
+                reason = "equal"
+        compared[how] = replace(total, reason=reason)
+    return compared
 
 
 @dataclass(frozen=True, slots=True)

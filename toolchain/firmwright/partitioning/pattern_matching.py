@@ -79,6 +79,16 @@ def greedy_cover(
     for group in annotated_calls(function, active):
         if group.calls[0] not in covered:
             groups.append(group)
+    return spread_over_equal_targets(function, module, groups, active)
+
+
+def spread_over_equal_targets(
+    function: Function,
+    module: IRModule,
+    groups: Sequence[CallGroup],
+    active: Sequence[ActiveBackend],
+) -> list[CallGroup]:
+    """Return the groups, each on the equal target that can start it first."""
     return spread_over_instances(function, module, groups, _instances(active))
 
 

@@ -1,7 +1,7 @@
 /* count.c: a QEMU plugin that counts executed guest instructions by address and call site.
  *
  *     -plugin file=count.so,from=ADDRESS,bytes=SIZE,out=FILE[,steps=N,watch=ADDRESS:SIZE...]
- *         [,skip=ADDRESS][,flash=ADDRESS:SIZE:WAITS:LINE:INSTRUCTION_CACHE:DATA_CACHE:WAYS:UNIFIED:PREFETCH]
+ *         [,skip=ADDRESS...][,flash=ADDRESS:SIZE:WAITS:LINE:INSTRUCTION_CACHE:DATA_CACHE:WAYS:UNIFIED:PREFETCH]
  *         [,ram=ADDRESS:SIZE:WAITS]
  *
  * `from` and `bytes` give the range of one function, the root. Every instruction executed between
@@ -9,7 +9,8 @@
  * collects its callees at any depth. Entering the root resets all counts; only the last call
  * counts. Instructions after the root's return are attributed to the return and discarded.
  *
- * With `skip`, calls of the function at ADDRESS are not counted: a model of hardware, for example.
+ * With `skip`, calls of the function at ADDRESS are counted apart: a model of hardware, for
+ * example.
  *
  * Only core 0 is counted. With `steps`, both cores are traced as well: the watched functions are
  * numbered in order, and each change of a core from one to another is recorded. Other code belongs
@@ -21,8 +22,8 @@
  * line after the one that was fetched is read while its instructions execute, one a cycle. Stalls
  * and unaligned accesses are counted with the instruction that causes them.
  *
- * With `ram`, reads of that region wait WAITS cycles for lines that the cache of flash data does not
- * hold. Writes take lines of the cache, but never wait: they are buffered.
+ * With `ram`, reads of that region wait WAITS cycles for lines that the cache of flash data does
+ * not hold. Writes take lines of the cache, but never wait: they are buffered.
  *
  * FILE must exist with the required size. It is mapped, so its contents survive a killed emulator.
  * Its layout is struct header, N times struct step, then struct cell in order of first execution.
@@ -55,15 +56,16 @@ struct header {
 
 #define CACHE_LINES 4096u
 #define CORES 2u
-#define WATCHED 512u
+#define WATCHED 4096u
+#define SKIPPED 16u
 #define NO_FUNCTION UINT32_MAX
 
 /* Core `cpu` entered the watched function `function`; `executed` counts the instructions of each
- * core since the root was entered. */
+ * core since the root was entered, and last those of skipped calls. */
 struct step {
     uint32_t cpu;
     uint32_t function;
-    uint64_t executed[CORES];
+    uint64_t executed[CORES + 1];
 };
 
 /* Executions of the instruction at `address` on behalf of `site`; `taken` of them branched. */
@@ -105,13 +107,14 @@ static struct {
     uint32_t next;
     struct cell *last;
     struct cell nobody;
-    uint32_t skipped;     /* the function that is not counted, or NO_ADDRESS */
-    uint32_t skips_until; /* its return address during a call, else NO_ADDRESS */
+    uint32_t skipped[SKIPPED]; /* the functions that are counted apart */
+    uint32_t skipped_count;
+    uint32_t skips_until; /* the return address during a call of one, else NO_ADDRESS */
 } state;
 
 static struct {
     struct step *steps;
-    uint64_t executed[CORES];
+    uint64_t executed[CORES + 1];
     uint32_t function[CORES];
     uint32_t from[WATCHED];
     uint32_t bytes[WATCHED];
@@ -178,9 +181,9 @@ static void start_anew(void)
     ++state.header->entries;
     state.header->steps = 0;
     for (uint32_t i = 0; i < CORES; ++i) {
-        trace.executed[i] = 0;
         trace.function[i] = NO_FUNCTION;
     }
+    memset(trace.executed, 0, sizeof trace.executed);
 }
 
 static void follow(unsigned int cpu, const struct instruction *now)
@@ -264,29 +267,40 @@ static void accessed(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t addr
     }
 }
 
-/* Returns 1 for an instruction of a call that is not counted. */
+/* Returns 1 if `address` follows an instruction that ends at `end`. QEMU increases the size of an
+ * instruction by the first halfword of the next one if that crosses a page of 1 KiB. */
+static int follows(uint32_t address, uint32_t end)
+{
+    return address == end || ((address & 1023u) == 1022u && end - address == 2u);
+}
+
+static int is_skipped_function(uint32_t address)
+{
+    for (uint32_t i = 0; i < state.skipped_count; ++i) {
+        if (address == state.skipped[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Returns 1 for an instruction of a call that is counted apart. */
 static int skips(uint32_t address)
 {
-    if (address == state.skips_until) {
+    if (state.skips_until != NO_ADDRESS && follows(address, state.skips_until)) {
         state.skips_until = NO_ADDRESS;
         state.next = NO_ADDRESS; /* the call was a branch that was taken */
-    } else if (address == state.skipped && state.skips_until == NO_ADDRESS) {
+    } else if (state.skips_until == NO_ADDRESS && is_skipped_function(address)) {
         state.skips_until = state.next;
     }
     return state.skips_until != NO_ADDRESS;
-}
-
-/* Returns 1 if `address` is after the last instruction, whose size QEMU increases by the first
- * halfword of an instruction that crosses a page of 1 KiB. */
-static int follows_across_pages(uint32_t address)
-{
-    return (address & 1023u) == 1022u && state.next - address == 2u;
 }
 
 static void executed(unsigned int cpu, void *data)
 {
     struct instruction *const now = data;
     if (cpu == 0 && skips(now->address)) {
+        ++trace.executed[CORES];
         return;
     }
     const int is_entry = cpu == 0 && now->address == state.from;
@@ -296,7 +310,7 @@ static void executed(unsigned int cpu, void *data)
     if (cpu != 0) {
         return;
     }
-    if (now->address != state.next && !follows_across_pages(now->address)) {
+    if (!follows(now->address, state.next)) {
         ++state.last->taken;
     }
     if (now->address - state.from < state.bytes) {
@@ -417,6 +431,13 @@ static void watch(const char *words)
     }
 }
 
+static void skip(const char *words)
+{
+    if (state.skipped_count < SKIPPED) {
+        state.skipped[state.skipped_count++] = (uint32_t)strtoul(words, NULL, 0);
+    }
+}
+
 static void set_cache(struct cache *cache, uint32_t bytes, uint32_t ways)
 {
     cache->last = UINT32_MAX;
@@ -465,7 +486,6 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
     const char *path = NULL;
     uint32_t steps = 0;
     (void)info;
-    state.skipped = NO_ADDRESS;
     state.skips_until = NO_ADDRESS;
     for (int i = 0; i < count; ++i) {
         if (strncmp(arguments[i], "from=", 5) == 0) {
@@ -479,7 +499,7 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int coun
         } else if (strncmp(arguments[i], "watch=", 6) == 0) {
             watch(arguments[i] + 6);
         } else if (strncmp(arguments[i], "skip=", 5) == 0) {
-            state.skipped = (uint32_t)strtoul(arguments[i] + 5, NULL, 0);
+            skip(arguments[i] + 5);
         } else if (strncmp(arguments[i], "flash=", 6) == 0) {
             set_flash(arguments[i] + 6);
         } else if (strncmp(arguments[i], "ram=", 4) == 0) {

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from firmwright.base.errors import UsageError
@@ -63,15 +63,20 @@ def describe_regions(
     function: Function,
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
+    lost: str = "",
 ) -> tuple[PartitionedRegion, ...]:
-    """Return a program's regions; alternatives are candidates with common calls."""
+    """Return a program's regions; alternatives are candidates with common calls.
+
+    `lost` is why the program of the cheapest regions was not chosen, if it was not.
+    """
     regions: list[PartitionedRegion] = []
     for part in program:
         own = _as_alternative(function, part)
         others: list[RegionAlternative] = []
         for candidate in candidates:
             if _is_alternative(candidate.group, part.group):
-                others.append(_as_alternative(function, candidate))
+                other = _as_alternative(function, candidate)
+                others.append(replace(other, reason=_why_not(candidate, part, lost)))
         region = PartitionedRegion(
             target=own.target,
             makes=own.makes,
@@ -92,6 +97,19 @@ def _as_alternative(
     entries = tuple(covered.entry for covered in group.entries)
     target = group.target or CORE_TARGET_NAME
     return RegionAlternative(target, makes, entries, candidate.cost)
+
+
+def _why_not(other: PartitionCandidate, part: PartitionCandidate, lost: str) -> str:
+    """Return why a candidate for the calls of a part lost although it costs less."""
+    if other.cost.status != "ok" or part.cost.status != "ok":
+        return ""
+    if other.group.calls != part.group.calls or other.cost.count > part.cost.count:
+        return ""
+    if lost:
+        return f"the program with it takes {lost}"
+    if other.cost.count == part.cost.count:
+        return "no gain"
+    return "transfers cost more than it saves"
 
 
 def _is_alternative(other: CallGroup, group: CallGroup) -> bool:

@@ -21,8 +21,11 @@ from firmwright.extensions.tune.collage import (
 )
 from firmwright.extensions.tune.kernel_measurement import (
     CYCLES,
+    EXACT,
     TIMER,
     MeasurementSetup,
+    measure_operators,
+    measurement_context,
     session_opener,
 )
 from firmwright.extensions.tune.log_writer import RegionCostLog, RegionCostRecord
@@ -30,9 +33,11 @@ from firmwright.extensions.tune.region_costs import RegionCostEstimator
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
 from firmwright.flows.measure.call_attribution import SharedKernelError
+from firmwright.flows.measure.core_timeline import has_timeline
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.model import Model
 from firmwright.flows.model.partition_methods import make_portable, prepare_module
+from firmwright.flows.predict.run_schedule import modeled_times, schedule_run
 from firmwright.flows.samples.sample_batches import measured_sample
 from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
@@ -49,6 +54,8 @@ from firmwright.partitioning.pattern_matching import (
     all_matches,
     annotated_cover,
     greedy_cover,
+    make_match,
+    spread_over_equal_targets,
 )
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, with_unmatched
@@ -57,6 +64,7 @@ from firmwright.partitioning.target_resolution import (
     target_of,
 )
 from firmwright.pipeline import Compilation, Options, compile_model
+from firmwright.targets.backend_calls import modeled_cost
 
 log = logging.getLogger(__name__)
 _TRIES = 4
@@ -89,13 +97,13 @@ def search_collage(
     model: Model,
     options: Options,
     setup: MeasurementSetup | None,
-    at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
     """Search for a partition of the open calls; raise UsageError without backends.
 
     The costs are those of whole single runs: runs are not pipelined, and calls are not
-    split over accelerators.
+    split over accelerators. They are in cycles if backends declare cycles, except where
+    others have devices whose instructions are counted.
     """
     devices: list[str] = []
     for name in options.devices:
@@ -103,7 +111,30 @@ def search_collage(
             devices.append(name)
     options = replace(options, pipeline_runs=False, devices=tuple(devices))
     module = prepare_module(model, options)
+    if setup is not None and setup.method == EXACT and _is_declared_in_cycles(module):
+        setup = replace(setup, method=CYCLES)
+    at = measurement_context(options, setup.method if setup else "modeled")
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
+
+
+def _is_declared_in_cycles(module: IRModule) -> bool:
+    """Return whether backends declare cycles, and all those with a device do."""
+    active = active_backends(module)
+    is_any_declared = False
+    for function in _open_functions(module):
+        for group in all_matches(function, module, active):
+            (item,) = (item for item in active if item.name == group.target)
+            match = make_match(group.calls, item, function, module)
+            if modeled_cost(item.backend, match) is not None:
+                is_any_declared = True
+            elif item.backend.device:
+                return False
+    return is_any_declared
+
+
+def _open_functions(module: IRModule) -> list[Function]:
+    """Return the functions that no target has yet."""
+    return [graph for graph in module.graphs if graph.body and not target_of(graph)]
 
 
 @dataclass
@@ -117,7 +148,7 @@ class _CollageSearch:
 
     def run(self) -> CollageResult:
         """Return the cheapest program of the methods collage, eager and none."""
-        strategies = {"eager": greedy_cover, "none": annotated_cover}
+        strategies = {"eager": _eager_cover, "none": annotated_cover}
         modules: dict[str, IRModule] = {}
         for how, choose in strategies.items():
             modules[how] = self._run_partition(choose)
@@ -125,7 +156,10 @@ class _CollageSearch:
         searched = self._search_functions()
         parts: tuple[partition_result.PartitionedRegion, ...] = ()
         for attempt in range(_TRIES):
-            picked = {item.function.name: item.program(attempt) for item in searched}
+            picked = {
+                item.function.name: self._spread(item, item.program(attempt))
+                for item in searched
+            }
             modules["collage"] = self._run_partition(_by_function(picked))
             totals["collage"] = self._program_cost(modules["collage"])
             parts = self._parts(searched, picked)
@@ -133,8 +167,10 @@ class _CollageSearch:
                 break
         order = ("collage", "eager", "none")
         best = min(order, key=lambda how: self._ranking_key(totals[how]))
+        totals = partition_result.compare_programs(totals, best)
         if best != "collage":
-            parts = self._parts(searched, self._programs(searched, strategies[best]))
+            programs = self._programs(searched, strategies[best])
+            parts = self._parts(searched, programs, totals["collage"].reason)
         targets = ", ".join(map(str, self.module.targets.values()))
         result = partition_result.PartitionResult(
             model=self.model.name,
@@ -157,13 +193,7 @@ class _CollageSearch:
 
     def _search_functions(self) -> list[_SearchedFunction]:
         """Search the functions that no target has yet."""
-        searched: list[_SearchedFunction] = []
-        for function in self.module.functions.values():
-            if not isinstance(function, Function):
-                continue
-            if not target_of(function) and function.body:
-                searched.append(self._search_function(function))
-        return searched
+        return [self._search_function(graph) for graph in _open_functions(self.module)]
 
     def _search_function(self, function: Function) -> _SearchedFunction:
         active = active_backends(self.module)
@@ -183,6 +213,22 @@ class _CollageSearch:
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
         return _SearchedFunction(function, candidates, programs)
+
+    def _spread(
+        self, item: _SearchedFunction, program: PartitionedProgram
+    ) -> PartitionedProgram:
+        """Return a program with its calls spread over equal instances of engines."""
+        active = active_backends(self.module)
+        groups = spread_over_equal_targets(
+            item.function, self.module, program.groups, active
+        )
+        targets = {group.calls: group.target for group in groups}
+        parts: list[PartitionCandidate] = []
+        for part in program.parts:
+            target = targets.get(part.group.calls, part.group.target)
+            group = replace(part.group, target=target)
+            parts.append(replace(part, group=group))
+        return replace(program, parts=tuple(parts))
 
     def _transfer(self, source: str, to: str, size_bytes: int) -> int:
         """Return the cycles of a transfer; each of the two targets may add some."""
@@ -218,12 +264,13 @@ class _CollageSearch:
         self,
         searched: Sequence[_SearchedFunction],
         programs: Mapping[str, PartitionedProgram],
+        lost: str = "",
     ) -> tuple[partition_result.PartitionedRegion, ...]:
         """Return the regions of all functions' programs, with their alternatives."""
         regions: list[partition_result.PartitionedRegion] = []
         for item in searched:
             parts = programs[item.function.name].parts
-            regions += describe_regions(item.function, parts, item.candidates)
+            regions += describe_regions(item.function, parts, item.candidates, lost)
         return tuple(regions)
 
     # ---- whole programs --------------------------------------------------------------
@@ -268,24 +315,38 @@ class _CollageSearch:
         return RegionCost("ok", count_measured, constants_bytes=image.sizes.flash_bytes)
 
     def _measured(self, compiled: Compilation) -> int:
-        """Return the count of a run.
+        """Return the length of a run, in the unit of the search.
 
         The timer counts if functions that several operators share would mix counts.
         """
         assert self.setup is not None
         if self.setup.method != TIMER:
-            opener = session_opener(self.setup)
+            opener, in_cycles = session_opener(self.setup), self.setup.method == CYCLES
             try:
-                counts = measure_instructions(compiled, open_with=opener)
-                return counts.until_over(in_cycles=self.setup.method == CYCLES)
+                counts = measure_instructions(
+                    compiled, open_with=opener, in_cycles=in_cycles
+                )
+                return counts.until_over(in_cycles=in_cycles)
             except SharedKernelError:
                 log.info("%s: counted by the timer", compiled.module.name)
+        if not self.setup.port and has_timeline(compiled):
+            return self._scheduled(compiled)
         image = build_image(compiled)
         run_flash_command(image, self.setup.flash)
         sample = measured_sample(compiled.module.io.inputs)
         with session_opener(self.setup)(compiled, image=image) as session:
             run_count: int = session.device.measure(sample)
         return run_count
+
+    def _scheduled(self, compiled: Compilation) -> int:
+        """Return the length of the schedule of operators that the timer counts."""
+        assert self.setup is not None
+        by_timer = replace(self.setup, method=TIMER)
+        sample = measured_sample(compiled.module.io.inputs)
+        counts, _ = measure_operators(compiled, by_timer, sample)
+        times = modeled_times(compiled)
+        schedule = schedule_run(compiled.module, counts, times)
+        return max((call.end for call in schedule), default=0)
 
     def _unit(self) -> str:
         if self.setup is None:
@@ -316,6 +377,13 @@ def _groups_of_core(
         if annotated.isdisjoint(calls):
             groups.append(CallGroup(calls))
     return groups
+
+
+def _eager_cover(
+    function: Function, module: IRModule, active: Sequence[ActiveBackend]
+) -> list[CallGroup]:
+    """Return the greedy cover as a trial, without warnings."""
+    return greedy_cover(function, module, active)
 
 
 def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:

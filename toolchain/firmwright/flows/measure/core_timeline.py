@@ -1,15 +1,17 @@
-"""The timeline of a run on two cores, with counted instructions and a modeled schedule.
+"""The timeline of a run on several devices, with counted and modeled times.
 
-An emulator runs one core at a time, so the schedule is modeled from the instruction
-counts and the times of transfers (flows/predict/run_schedule.py), without polling. A
-cycle counts as an instruction.
+An emulator executes one core at a time, and the software model of an engine where it is
+started. The schedule is therefore modeled (flows/predict/run_schedule.py): the main
+core and each device proceed on their own, with the counted instructions of their calls,
+or the cycles that the board file and the backends declare. A cycle counts as an
+instruction. Polling does not count.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from firmwright.artifacts import Image, SymbolSize
@@ -18,211 +20,362 @@ from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
 from firmwright.flows.predict import run_schedule
 from firmwright.flows.predict.run_schedule import (
+    ModeledTime,
     ModeledTimes,
     RunSchedule,
     ScheduledCall,
 )
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import is_copy_device
+from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.traversal import Node, children, prim_calls
 from firmwright.partitioning.backend_libraries import find_waits, module_backends
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
+from firmwright.targets.backend import Backend
 
-_STARTS, _WAITS, _IDLES = "fwr_port_core_start", "fwr_port_core_wait", "core_main"
-_CALLS = (_STARTS, _WAITS)
-_COPIES = ("fwr_port_copy_start", "fwr_port_copy_wait")
-_EVENTS = ("", *_CALLS, *_COPIES)
+_DEVICE_FUNCTIONS = {"start": "start_", "wait": "wait_for_"}
+"""The beginnings of the names of C functions that start and await calls, by phase."""
+_SECOND_CORE_LOOP = "core_main"
+"""The function of the second core that waits for calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTime:
+    """The instructions of an operator on the main core, and their time."""
+
+    instructions: int
+    duration: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreCounts:
+    """The counts of the main core, by operator and between operators.
+
+    `unit` is that of the durations.
+    """
+
+    operators: Mapping[int, CountedTime]
+    between: CountedTime
+    unit: str
+
+    @property
+    def instructions(self) -> int:
+        within = sum(item.instructions for item in self.operators.values())
+        return within + self.between.instructions
 
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The modeled schedule of a run and its counts outside waits.
+    """The modeled schedule of a run, and the instructions of each core outside waits.
 
-    `second` has the counts of the second core by operator.
+    `elsewhere` has the instructions of the second core and of software models, by
+    operator.
     """
 
     schedule: tuple[ScheduledCall, ...]
     parallel: ParallelRun
     executed: tuple[int, ...]
-    second: Mapping[int, int] = field(default_factory=dict)
+    elsewhere: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def makespan(self) -> int:
         return self.parallel.makespan
 
 
-def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace, () for one device; UsageError if impossible."""
+def has_timeline(compiled: Compilation) -> bool:
+    """Return whether a run of the model has asynchronous calls or declared times."""
+    if run_schedule.modeled_times(compiled):
+        return True
+    return bool(_started_devices(compiled.module))
+
+
+def has_declared_times(compiled: Compilation) -> bool:
+    """Return whether the times of all calls on other devices are declared."""
+    times = run_schedule.modeled_times(compiled)
     calls = prim_calls(compiled.module.aot_main.body)
-    devices = {call.device for call in calls if call.phase != "call"}
-    if devices <= emulators(compiled.module).keys():
-        return ()
-    if engines := find_waits(compiled.module):
+    return all(call.op in times for call in calls if call.phase == "start")
+
+
+def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
+    """Return the functions to trace; UsageError if calls cannot be distinguished."""
+    module = compiled.module
+    apart = {engine_device(module, name) for name, _ in _emulating_backends(module)}
+    engines = [device for device in find_waits(module) if device not in apart]
+    if engines:
         what = (
             f"the instructions of the model of {', '.join(engines)} cannot be counted "
             "apart."
         )
         hint = "use profile without --count-instructions, and no --partition collage."
-        raise UsageError(what, where=compiled.module.name, hint=hint)
-    if compiled.board.cores is None:
-        what = "exact counts of calls on accelerators need a board with two cores."
-        hint = "use --board mps2-an521, or profile without --count-instructions."
-        raise UsageError(what, where=compiled.board.name, hint=hint)
-    model = f"{compiled.c_prefix}_"
-    names = (_STARTS, _WAITS, _IDLES, *_COPIES)
+        raise UsageError(what, where=module.name, hint=hint)
+    names = {f"{compiled.c_prefix}_run", _SECOND_CORE_LOOP}
+    for call in prim_calls(module.aot_main.body):
+        if call.device:
+            names |= {f"{stem}{call.device}" for stem in _DEVICE_FUNCTIONS.values()}
+            names.add(f"{compiled.c_prefix}_on_{call.device}")
+        else:
+            names.add(f"{compiled.c_prefix}_{module.kernel(call.callee).code}")
     traced: list[SymbolSize] = []
     for symbol in image.sizes.symbols:
-        is_known = symbol.name.startswith(model) or symbol.name in names
-        if symbol.kind == "text" and is_known:
+        # A compiler's copy of a function has a suffix.
+        if symbol.kind == "text" and symbol.name.partition(".")[0] in names:
             traced.append(symbol)
     return tuple(traced)
 
 
-def emulators(module: IRModule) -> dict[str, str]:
-    """Return the C functions that compute the calls of emulated devices, by device."""
-    functions: dict[str, str] = {}
-    for name, backend in module_backends(module):
-        if backend.emulated_by:
-            functions[engine_device(module, name)] = backend.emulated_by
-    return functions
+def software_models(compiled: Compilation) -> frozenset[str]:
+    """Return the C functions that emulate devices on the main core."""
+    module = compiled.module
+    functions = {backend.emulated_by for _, backend in _emulating_backends(module)}
+    for device in _modeled_engines(module):
+        functions.add(f"{compiled.c_prefix}_on_{device}")
+    return frozenset(functions)
 
 
-def build_emulated_timeline(
-    compiled: Compilation,
-    counts: Mapping[int, int],
-    between: int,
-    executed: int,
-    unit: str,
-) -> CoreTimeline:
-    """Return the timeline of one core, counted by operator, and of modeled devices."""
-    times = run_schedule.modeled_times(compiled)
-    schedule = run_schedule.schedule_run(compiled.module, counts, times)
-    makespan = max((call.end for call in schedule), default=0) + between
-    modeled = sum(time.cycles for time in times.values())
-    sequential = sum(counts.values()) + between + modeled
-    parallel = ParallelRun(makespan, sequential, 0, unit)
-    return CoreTimeline(schedule, parallel, (executed,))
+def _emulating_backends(module: IRModule) -> list[tuple[str, Backend]]:
+    return [item for item in module_backends(module) if item[1].emulated_by]
+
+
+def _modeled_engines(module: IRModule) -> frozenset[str]:
+    """Return the engines whose calls are executed by the main core at their start."""
+    others = {*find_waits(module), *module.settings.devices.emulated_engines}
+    engines: set[str] = set()
+    for device in _started_devices(module):
+        if not (is_core(device) or is_copy_device(device) or device in others):
+            engines.add(device)
+    return frozenset(engines)
+
+
+def _started_devices(module: IRModule) -> frozenset[str]:
+    calls = prim_calls(module.aot_main.body)
+    return frozenset(call.device for call in calls if call.phase == "start")
 
 
 def build_timeline(
     compiled: Compilation,
     functions: Sequence[SymbolSize],
     steps: Sequence[FunctionEntry],
+    counts: CoreCounts,
 ) -> CoreTimeline:
-    prefix = compiled.c_prefix
-    spans = list(_core_intervals(functions, steps, 0, prefix))
-    remote_spans = list(_core_intervals(functions, steps, 1, prefix))
-    remote = [span.instructions for span in remote_spans if not span.name]
-    path = _executed_path(compiled, functions, spans)
+    """Return the timeline of a traced run; UsageError if the trace is of no path."""
+    trace = _Trace(compiled, functions, steps)
+    path = trace.executed_path()
     starts = [call for call in path or () if call.phase == "start"]
-    engine_calls = [call for call in starts if not is_copy_device(call.device)]
-    if path is None or len(remote) != len(engine_calls):
-        local = sum(not span.name for span in spans)
+    remote_starts = [call for call in starts if trace.is_on_second_core(call)]
+    if path is None or len(trace.remote) != len(remote_starts):
         raise UsageError(
-            f"the trace shows {local} calls on the first core and {len(remote)} on the "
-            "second, which no path of the model makes.",
+            f"the trace shows {len(trace.visits)} calls on the first core and "
+            f"{len(trace.remote)} on the second, which no path of the model makes.",
             where=compiled.module.name,
             hint="use profile without --count-instructions.",
         )
-    waits = [span.instructions for span in spans if span.name == _WAITS]
-    least_wait = min(waits, default=0)
-    polled = sum(waits) - len(waits) * least_wait
-    counted = sum(span.instructions for span in spans)
-    executed = (counted - polled, sum(remote))
-    second: Counter[int] = Counter()
-    for call, count in zip(engine_calls, remote, strict=True):
-        second[call.op] += count
     times = run_schedule.modeled_times(compiled)
-    schedule = _schedule(path, spans, remote, times, least_wait)
-    modeled = [times[call.op] for call in starts if call.op in times]
-    measured = sum(count for op, count in second.items() if op not in times)
-    transfers = sum(time.cycles for time in modeled if time.bus)
-    sequential = executed[0] + measured + sum(time.cycles for time in modeled)
-    run = ParallelRun(schedule.now, sequential, transfers)
-    return CoreTimeline(tuple(schedule.calls), run, executed, second)
-
-
-def _executed_path(
-    compiled: Compilation,
-    functions: Sequence[SymbolSize],
-    spans: Sequence[_CoreInterval],
-) -> tuple[tir.PrimFuncCall, ...] | None:
-    prefix = compiled.c_prefix
-    # A compiler's copy of a function has a suffix; of equal functions, only one may
-    # remain.
-    addresses: dict[str, int] = {}
-    for function in functions:
-        addresses[function.name.partition(".")[0]] = function.address
-
-    def is_event(call: tir.PrimFuncCall, span: _CoreInterval) -> bool:
-        if call.phase != "call":
-            names = _COPIES if is_copy_device(call.device) else _CALLS
-            return span.name == names[call.phase == "wait"]
-        name = f"{prefix}_{compiled.module.kernel(call.callee).code}"
-        return not span.name and addresses.get(name, span.address) == span.address
-
-    body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
-    events = (span for span in spans if span.name in _EVENTS)
-    return executed_calls(body, events, is_event)
+    return _TimelineBuilder(trace, path, times, counts).timeline()
 
 
 @dataclass(frozen=True, slots=True)
-class _CoreInterval:
-    """An interval of one core; `name` is "" for a kernel call, else the function."""
+class _Visit:
+    """Instructions of the main core between two of the AOT main.
 
-    name: str
+    They begin in the function at `address`. `modeled` are the instructions of software
+    models, which `instructions` excludes. `before` are those of the AOT main since the
+    visit before.
+    """
+
     address: int
-    instructions: int = 0
+    instructions: int
+    modeled: int
+    before: int
 
 
-def _core_intervals(
-    functions: Sequence[SymbolSize],
-    steps: Sequence[FunctionEntry],
-    core: int,
-    prefix: str,
-) -> Iterator[_CoreInterval]:
-    """Yield the intervals of a core but the last; core 1's are between its sleeps."""
-    own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
-    for function in functions:
-        if function.name.startswith(f"{prefix}_transfer_of_"):
-            own.add(function.name)
-    between = own if core == 0 else {_IDLES}
-    begun: tuple[_CoreInterval, int] | None = None
-    for step in steps:
-        if step.cpu != core:
-            continue
-        function, now = functions[step.function], step.executed[core]
-        name = function.name if function.name in between else ""
-        entered = _CoreInterval(name, function.address)
-        if begun is None or core == 0 or begun[0].name != entered.name:
-            if begun is not None:
-                yield replace(begun[0], instructions=now - begun[1])
-            begun = (entered, now)
+class _Trace:
+    """The visits of the main core, and the instructions of each call on the second."""
+
+    def __init__(
+        self,
+        compiled: Compilation,
+        functions: Sequence[SymbolSize],
+        steps: Sequence[FunctionEntry],
+    ) -> None:
+        self.compiled = compiled
+        self._engines = _modeled_engines(compiled.module)
+        # Of equal functions, only one may remain, with several names.
+        self._addresses: dict[str, set[int]] = {}
+        for function in functions:
+            name = function.name.partition(".")[0]
+            self._addresses.setdefault(name, set()).add(function.address)
+        self._device_functions: set[int] = set()
+        for name, addresses in self._addresses.items():
+            if name.startswith(tuple(_DEVICE_FUNCTIONS.values())):
+                self._device_functions |= addresses
+        self.visits = tuple(self._visits(functions, steps))
+        self.remote = tuple(self._remote(functions, steps))
+
+    def _visits(
+        self, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
+    ) -> Iterator[_Visit]:
+        main = self._addresses[f"{self.compiled.c_prefix}_run"]
+        address = left = entered = modeled = 0
+        for step in steps:
+            if step.cpu != 0:
+                continue
+            now, _, modeled_now = step.executed
+            entry = functions[step.function].address
+            if entry not in main and not address:
+                address, entered, modeled = entry, now, modeled_now
+            elif entry in main and address:
+                own, before = now - entered, entered - left
+                yield _Visit(address, own, modeled_now - modeled, before)
+                address, left = 0, now
+
+    def _remote(
+        self, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
+    ) -> Iterator[int]:
+        """Yield the instructions of the second core between its sleeps."""
+        begin: int | None = None
+        for step in steps:
+            if step.cpu != 1:
+                continue
+            now = step.executed[1]
+            if functions[step.function].name != _SECOND_CORE_LOOP:
+                begin = now if begin is None else begin
+            elif begin is not None:
+                yield now - begin
+                begin = None
+
+    def executed_path(self) -> tuple[tir.PrimFuncCall, ...] | None:
+        module = self.compiled.module
+        body = without_constant_copies(module, module.aot_main.body)
+        return executed_calls(body, self.visits, self._is_of)
+
+    def _is_of(self, call: tir.PrimFuncCall, visit: _Visit) -> bool:
+        if call.phase != "call":
+            name = f"{_DEVICE_FUNCTIONS[call.phase]}{call.device}"
+            return visit.address in self._addresses.get(name, ())
+        if visit.address in self._device_functions:
+            return False
+        name = (
+            f"{self.compiled.c_prefix}_{self.compiled.module.kernel(call.callee).code}"
+        )
+        return visit.address in self._addresses.get(name, {visit.address})
+
+    def is_on_second_core(self, call: tir.PrimFuncCall) -> bool:
+        devices = self.compiled.module.settings.devices
+        return is_core(call.device) or call.device in devices.emulated_engines
+
+    def is_modeled(self, call: tir.PrimFuncCall) -> bool:
+        """Return whether a software model on the main core executes the call."""
+        return call.device in self._engines
 
 
-def _schedule(
-    path: Sequence[tir.PrimFuncCall],
-    spans: Sequence[_CoreInterval],
-    remote: Sequence[int],
-    times: ModeledTimes,
-    least_wait: int,
-) -> RunSchedule:
-    """Return the schedule of a run whose devices are concurrent, in instructions."""
-    schedule, calls, counts = RunSchedule(times), iter(path), iter(remote)
-    for span in spans:
-        call = next(calls) if span.name in _EVENTS else None
-        if call is not None and call.phase == "wait":
+class _Scale:
+    """Converts consecutive instructions of one origin to their time, without loss."""
+
+    def __init__(self, counted: CountedTime) -> None:
+        self._counted = counted
+        self._instructions = 0
+        self._taken = 0
+
+    def take(self, instructions: int) -> int:
+        """Return the time of the next instructions."""
+        self._instructions += instructions
+        whole = max(1, self._counted.instructions)
+        end = round(self._instructions * self._counted.duration / whole)
+        taken, self._taken = end - self._taken, end
+        return taken
+
+    def rest(self) -> int:
+        return max(0, self._counted.duration - self._taken)
+
+
+class _TimelineBuilder:
+    """Places the calls of a path in time."""
+
+    def __init__(
+        self,
+        trace: _Trace,
+        path: Sequence[tir.PrimFuncCall],
+        times: ModeledTimes,
+        counts: CoreCounts,
+    ) -> None:
+        self._trace = trace
+        self._path = path
+        self._times = times
+        self._counts = counts
+        self._between = _Scale(counts.between)
+        self._own = {op: _Scale(item) for op, item in counts.operators.items()}
+        self._schedule = RunSchedule(times)
+        self._elsewhere: Counter[int] = Counter()
+        self._remote = iter(trace.remote)
+        waits = [visit for call, visit in self._steps() if self._polls(call)]
+        self._least_wait = min((visit.instructions for visit in waits), default=0)
+        self._polled = sum(visit.instructions - self._least_wait for visit in waits)
+
+    def timeline(self) -> CoreTimeline:
+        schedule = self._schedule
+        for call, visit in self._steps():
+            schedule.now += self._between.take(visit.before)
+            self._add(call, visit)
+        schedule.now += self._between.rest()
+        executed = [self._counts.instructions - self._polled]
+        if self._trace.remote:
+            executed.append(sum(self._trace.remote))
+        modeled = [time.cycles for time in self._modeled()]
+        transfers = sum(time.cycles for time in self._modeled() if time.bus)
+        measured = 0
+        for op, count in self._elsewhere.items():
+            measured += 0 if op in self._times else count
+        sequential = self._on_main_core() + measured + sum(modeled)
+        run = ParallelRun(schedule.now, sequential, transfers, self._counts.unit)
+        calls = tuple(schedule.calls)
+        return CoreTimeline(calls, run, tuple(executed), self._elsewhere)
+
+    def _steps(self) -> Iterator[tuple[tir.PrimFuncCall, _Visit]]:
+        yield from zip(self._path, self._trace.visits, strict=True)
+
+    def _polls(self, call: tir.PrimFuncCall) -> bool:
+        return call.phase == "wait" and self._trace.is_on_second_core(call)
+
+    def _add(self, call: tir.PrimFuncCall, visit: _Visit) -> None:
+        """Add a call; the main core's work for other devices is between calls."""
+        schedule = self._schedule
+        if call.phase == "call":
+            own = self._own.get(call.op, self._between)
+            schedule.add(call, own.take(visit.instructions))
+            return
+        time = self._between.take(visit.instructions)
+        if call.phase == "wait":
             schedule.add(call, 0)
-            schedule.now += least_wait if span.name == _WAITS else span.instructions
+            schedule.now += self._least_wait if self._polls(call) else time
+            return
+        schedule.now += time
+        schedule.add(call, self._count_elsewhere(call, visit))
+
+    def _count_elsewhere(self, call: tir.PrimFuncCall, visit: _Visit) -> int:
+        """Return the instructions of a call's start on another device."""
+        if self._trace.is_on_second_core(call):
+            count = next(self._remote)
+        elif self._trace.is_modeled(call):
+            count = visit.modeled
         else:
-            schedule.now += span.instructions if span.name else 0
-            if call is not None:
-                count = next(counts) if span.name == _STARTS else span.instructions
-                schedule.add(call, count)
-    return schedule
+            return visit.instructions if is_copy_device(call.device) else 0
+        self._elsewhere[call.op] += count
+        return count
+
+    def _modeled(self) -> Iterator[ModeledTime]:
+        """Yield the declared times of the executed calls."""
+        for call in self._path:
+            if call.phase != "wait" and call.op in self._times:
+                yield self._times[call.op]
+
+    def _on_main_core(self) -> int:
+        """Return the time of the main core without waits and declared calls."""
+        total = self._counts.between.duration - self._polled
+        for op, item in self._counts.operators.items():
+            total += 0 if op in self._times else item.duration
+        return total
 
 
 _Event = TypeVar("_Event")

@@ -5,7 +5,7 @@ are modeled by the core's pipeline (targets/cycle_model.py) and the flash of a b
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from firmwright.artifacts import Image, SymbolSize
@@ -34,10 +34,13 @@ from firmwright.flows.measure.call_attribution import (
     group_by_operator,
 )
 from firmwright.flows.measure.core_timeline import (
+    CoreCounts,
     CoreTimeline,
-    build_emulated_timeline,
+    CountedTime,
     build_timeline,
-    emulators,
+    has_declared_times,
+    has_timeline,
+    software_models,
     traced_functions,
 )
 from firmwright.flows.samples.sample_batches import Tensors, measured_sample
@@ -78,9 +81,9 @@ class InstructionCounts:
     """The counts of one run: total, by operator index, between operators, by function.
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the
-    same run, rounded to `resolution`. `timeline` is set if a second core or an emulated
-    device takes part, which no other count includes. `machine` is the emulated one,
-    `executed` all instructions.
+    same run, rounded to `resolution`. `timeline` is set if other devices take part or
+    backends declare times. No other count includes the software models of devices.
+    `machine` is the emulated one, `executed` all instructions.
     """
 
     total: InstructionShare
@@ -159,16 +162,18 @@ def measure_instructions(
     open_with: SessionOpener = open_session,
     sample: Tensors | None = None,
     timing_board: Board | None = None,
+    in_cycles: bool | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
     """Count the instructions of the second run on the measured sample, like `profile`.
 
     `sample` replaces it; `after_run` is called with the session after the runs. Cycles
-    are modeled for the flash of `timing_board`, by default of the model's board. Raise
-    ToolMissingError if QEMU lacks plugins or a compiler to build one is missing.
+    are modeled for the flash of `timing_board`, by default of the model's board. The
+    timeline of several devices is `in_cycles` or in instructions; by default in cycles
+    if those of all other devices are declared. Raise ToolMissingError if QEMU lacks
+    plugins or a compiler to build one is missing.
     """
-    timed = timing_board or compiled.board
-    compiled = emulate(compiled)
+    timed, compiled = timing_board or compiled.board, emulate(compiled)
     board = compiled.board
     _check_emulator(board)
     image = image or build_image(compiled, compiler=compiler)
@@ -178,13 +183,12 @@ def measure_instructions(
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
         sample = measured_sample(compiled.module.io.inputs)
-    traced = traced_functions(compiled, image)
+    traced = traced_functions(compiled, image) if has_timeline(compiled) else ()
     places = [(code.start(function), function.size_bytes) for function in traced]
     start, size_bytes = code.start(root), root.size_bytes
     region = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
     flash = region if timed.flash.wait_states else ()
-    skipped = _emulator(compiled, image)
-    settings = (places, flash, skipped)
+    settings = (places, flash, _addresses(image, software_models(compiled)))
     with InstructionCounter(plugin, start, size_bytes, *settings) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
@@ -206,11 +210,10 @@ def measure_instructions(
         timer=timer,
         resolution=divide_up(resolution.numerator, resolution.denominator),
     )
-    if skipped is not None:
-        return _with_emulated(compiled, counts)
-    if traced:
-        return with_second_core(counts, build_timeline(compiled, traced, steps))
-    return counts
+    if not traced:
+        return counts
+    own = _core_counts(compiled, counts, in_cycles=in_cycles)
+    return with_other_devices(counts, build_timeline(compiled, traced, steps, own))
 
 
 def _plugin_error(board: Board, error: DeviceError) -> ToolMissingError:
@@ -219,31 +222,36 @@ def _plugin_error(board: Board, error: DeviceError) -> ToolMissingError:
     return ToolMissingError(what, where=board.name, hint=hint)
 
 
-def _emulator(compiled: Compilation, image: Image) -> int | None:
-    """Return the address of the function that emulates a device's calls, if any."""
-    names = {*emulators(compiled.module).values()}
+def _addresses(image: Image, names: Collection[str]) -> tuple[int, ...]:
+    """Return the addresses of C functions."""
+    addresses: list[int] = []
     for symbol in image.sizes.symbols:
         if symbol.kind == "text" and symbol.name in names:
-            return CodeIndex.start(symbol)
-    return None
+            addresses.append(CodeIndex.start(symbol))
+    return tuple(addresses)
 
 
-def _with_emulated(
-    compiled: Compilation, counts: InstructionCounts
-) -> InstructionCounts:
-    times = {op: share.duration for op, share in counts.operators.items()}
-    executed = counts.total.instructions
-    unit = "instructions" if counts.timing is None else "cycles"
-    between = counts.between.duration
-    line = build_emulated_timeline(compiled, times, between, executed, unit)
-    return replace(counts, timeline=line)
+def _core_counts(
+    compiled: Compilation, counts: InstructionCounts, *, in_cycles: bool | None
+) -> CoreCounts:
+    """Return the counts of the main core, in cycles if a timing table is known."""
+    if in_cycles is None:
+        in_cycles = has_declared_times(compiled)
+
+    def time_of(share: InstructionShare) -> CountedTime:
+        duration = share.duration if in_cycles else share.instructions
+        return CountedTime(share.instructions, duration)
+
+    unit = "cycles" if in_cycles and counts.timing is not None else "instructions"
+    operators = {op: time_of(share) for op, share in counts.operators.items()}
+    return CoreCounts(operators, time_of(counts.between), unit)
 
 
-def with_second_core(
+def with_other_devices(
     counts: InstructionCounts, line: CoreTimeline
 ) -> InstructionCounts:
-    """Replace the counts of the second core's operators by those of that core."""
-    others = {op: InstructionShare(n, {}, 0, None) for op, n in line.second.items()}
+    """Replace the counts of operators that other devices execute by theirs."""
+    others = {op: InstructionShare(n, {}, 0, None) for op, n in line.elsewhere.items()}
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
 

@@ -31,7 +31,7 @@ from firmwright.flows.board.model_session import (
     SessionOpener,
     open_session,
 )
-from firmwright.flows.measure.core_timeline import emulators
+from firmwright.flows.measure.core_timeline import software_models
 from firmwright.flows.measure.instruction_counts import (
     InstructionCounts,
     measure_instructions,
@@ -219,8 +219,8 @@ def _modeled_time(
 def _with_emulated_devices(
     compiled: Compilation, counts: InstructionCounts | None, totals: list[int]
 ) -> list[int]:
-    """Return the totals; with emulated devices, the count without their software."""
-    if counts is not None and emulators(compiled.module):
+    """Return the totals, or the count without the software models of devices."""
+    if counts is not None and software_models(compiled):
         return [counts.total.instructions]
     return totals
 

@@ -56,7 +56,7 @@ def operator_devices(module: IRModule) -> dict[int, str]:
 
 
 def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
-    """Return the times of emulated transfers, and of engines that declare them."""
+    """Return the times of emulated transfers, and of backends that declare them."""
     module, dma = compiled.module, compiled.board.dma
     if compiled.board.counter.unit != "instructions":
         return {}
@@ -71,7 +71,7 @@ def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
             target_pool = pools.get(target.root, PoolInfo(target.root))
             bus = dma.bus_cycles(source.end - source.first, source_pool, target_pool)
             times[call.op] = ModeledTime(dma.setup + bus, bus)
-        elif call.device and CYCLES_ATTR in kernel.attrs:
+        elif CYCLES_ATTR in kernel.attrs:
             times[call.op] = ModeledTime(int(str(kernel.attrs[CYCLES_ATTR])))
     return times
 
@@ -155,8 +155,8 @@ class RunSchedule:
         elif time.bus and call.phase == "wait":
             self._finish(call.device)
         elif call.phase == "call":
-            self._record(call, self.now, self.now + count)
-            self.now += count
+            self._record(call, self.now, self.now + time.cycles)
+            self.now += time.cycles
         elif call.phase == "start":
             begin = max(self.now, self._free.get(call.device, 0))
             self._free[call.device] = begin + time.cycles
