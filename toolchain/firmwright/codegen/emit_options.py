@@ -24,7 +24,7 @@ class EmitOptions:
     are comment lines at the top of NAME.c and NAME.h that end with the compiler's
     flags. `sections` are pairs of kind and linker section. `license` is an SPDX
     expression. With `constants_in_header`, NAME_weights.h includes shared constants and
-    initial states.
+    initial states. `analysis_hints` adds annotations for Frama-C, which are comments.
     """
 
     prefix: str = ""
@@ -40,6 +40,7 @@ class EmitOptions:
     sections: tuple[tuple[str, str], ...] = ()
     license: str = ""
     constants_in_header: bool = False
+    analysis_hints: bool = False
 
     def __post_init__(self) -> None:
         if self.c_standard not in C_STANDARDS:

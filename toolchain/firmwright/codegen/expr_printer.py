@@ -226,10 +226,13 @@ class ExprPrinter:
 
     def _signed_shl(self, node: tir.Binary) -> CExpr:
         dtype = node.a.dtype
-        if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
-            # A product is defined for negative values, too, and compilers shift for it.
-            factor = tir.IntImm(1 << node.b.value, dtype)
-            return self._binary(tir.Binary("mul", node.a, factor))
+        if isinstance(node.b, tir.IntImm):
+            shifted_bits = self.value(node.a).ctype.bits + node.b.value
+            if node.b.value >= 0 and shifted_bits < dtype.bits:
+                # The product is defined for negative values, too, and cannot overflow.
+                # Compilers shift for it.
+                factor = tir.IntImm(1 << node.b.value, dtype)
+                return self._binary(tir.Binary("mul", node.a, factor))
         computed = dtype if dtype.bits >= 32 else INT32
         unsigned = UINT32 if computed == INT32 else dtypes.UINT64
         # To shift a negative value to the left is undefined in C; its unsigned bits are

@@ -12,6 +12,7 @@ from typing import assert_never
 from firmwright.base.c_identifiers import is_identifier
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
+from firmwright.codegen.analysis_hints import unrolled_iterations
 from firmwright.codegen.c_names import (
     LocalScope,
     ModelNames,
@@ -165,9 +166,17 @@ class StmtPrinter:
             name = self.scope.unique(node.var.name)
             self.exprs.variables[node.var.name] = name
             clauses = f"{dtype.c_type} {name} = {first}; {name} < {last}; ++{name}"
+            if self.context.options.analysis_hints:
+                self._hint(node)
             vectors = self._vectors(node, VectorBounds(name, first, last))
             with vectors, self._block(f"for ({clauses})"):
                 self.stmt(node.body)
+
+    def _hint(self, node: tir.For) -> None:
+        """Print how often an analyzer follows a loop one by one, if it needs to."""
+        count = unrolled_iterations(node, self.context.intrinsics)
+        if count:
+            self.out.line(f"/*@ loop unroll {count}; */")
 
     @contextmanager
     def _vectors(self, node: tir.For, bounds: VectorBounds) -> Iterator[None]:

@@ -34,6 +34,7 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
         sections=options.sections,
         license=options.license,
         constants_in_header=options.constants_in_header,
+        analysis_hints=options.analysis_hints,
     )
 
 

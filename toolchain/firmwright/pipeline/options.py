@@ -55,6 +55,7 @@ class Options:
     license: str = ""
     passes: tuple[Pass, ...] = ()
     constants_in_header: bool = False
+    analysis_hints: bool = False
     constant_channels: bool = True
     weight_independent: bool = False
     no_nan: bool = False

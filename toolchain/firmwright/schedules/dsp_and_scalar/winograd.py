@@ -136,20 +136,21 @@ def _store_output_tiles(
     """Store Y = A' M A of the tiles of one output channel.
 
     M is `products` [point, start + tile]; `at` (n, y, x) is the first tile's output.
+    Sums are unsigned: analyzers of the C do not know the bounds of `_plan_weights`.
     """
     n, row, column = at
     with b.for_("t", _TILES) as tile:
         halves: list[list[ArithExpr]] = [[], []]
         for j in range(4):
             values = [b.load(products, [4 * i + j, start + tile]) for i in range(4)]
-            m0, m1, m2, m3 = (b.let("m", value) for value in values)
+            m0, m1, m2, m3 = (b.let("m", value.cast(UINT32)) for value in values)
             if j == 1:
-                m1 = b.let("m", m1 + bias)
+                m1 = b.let("m", m1 + bias.cast(UINT32))
             halves[0].append(b.let("y", m0 + m1 + m2))
             halves[1].append(b.let("y", m1 - m2 - m3))
         for dy, (y0, y1, y2, y3) in enumerate(halves):
             for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
-                value = b.let("total", total)
+                value = b.let("total", total.cast(INT32))
                 place = [n, row + dy, column + tile * 2 + dx, channel]
                 b.store(b.y, place, finish(value))
 

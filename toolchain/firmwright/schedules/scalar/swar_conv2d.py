@@ -141,6 +141,7 @@ def _microkernel(family: str) -> Intrinsic:
         requires=family,
         text={"gnu": _C[family]},
         count=partial(_count, family),
+        has_coded_loops=True,
     )
 
 
