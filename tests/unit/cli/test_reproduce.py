@@ -34,6 +34,7 @@ EVERYTHING = Options(
     link_params=False,
     inline_asm=False,
     constant_channels=False,
+    analysis_hints=True,
     emit_step_api=True,
     emit_probe_callback=True,
     emit_descriptor=True,

@@ -225,7 +225,7 @@ def plus(a: tir.Expr, b: tir.Expr) -> tir.Expr:
         (tir.Binary("sub", imm(0), VI), "-i"),
         (tir.Binary("mul", plus(VI, VJ), imm(5)), "(i + j) * 5"),
         (tir.Binary("sub", VI, tir.Binary("sub", VJ, imm(1))), "i - (j - 1)"),
-        (tir.Binary("shl", VI, imm(4)), "i * 16"),
+        (tir.Binary("shl", VI, imm(4)), "(int32_t)((uint32_t)i << 4)"),
         (tir.Binary("shl", VI, VJ), "(int32_t)((uint32_t)i << j)"),
         (tir.Binary("shr", plus(VI, VJ), imm(2)), "(i + j) >> 2"),
         (tir.Binary("mul", tir.Cast(INT64, VI), tir.Cast(INT64, VJ)), "(int64_t)i * j"),

@@ -1,4 +1,4 @@
-"""Hints for analyzers of the generated C, as annotations in ACSL (decision 0104).
+"""Hints for analyzers of the generated C, as annotations in ACSL (decision 0108).
 
 Hints are comments. They assume nothing: an analyzer that follows them proves the same
 claims, with narrower intervals.
@@ -34,9 +34,10 @@ def _carries_registers(body: tir.Stmt) -> bool:
     """Return whether `body` writes a register that is declared outside of it."""
     declared = declared_buffers(body)
     for part in statements(body):
-        if isinstance(part, tir.BufferStore) and part.buffer.scope == "reg":
-            if part.buffer.name not in declared:
-                return True
+        if not isinstance(part, tir.BufferStore) or part.buffer.scope != "reg":
+            continue
+        if part.buffer.name not in declared:
+            return True
     return False
 
 

@@ -226,20 +226,17 @@ class ExprPrinter:
 
     def _signed_shl(self, node: tir.Binary) -> CExpr:
         dtype = node.a.dtype
-        if isinstance(node.b, tir.IntImm):
-            shifted_bits = self.value(node.a).ctype.bits + node.b.value
-            if node.b.value >= 0 and shifted_bits < dtype.bits:
-                # The product is defined for negative values, too, and cannot overflow.
-                # Compilers shift for it.
-                factor = tir.IntImm(1 << node.b.value, dtype)
-                return self._binary(tir.Binary("mul", node.a, factor))
+        bits = self.value(node.a).ctype.bits
+        if isinstance(node.b, tir.IntImm) and bits + node.b.value < dtype.bits:
+            # The product is defined for negative values, too, and cannot overflow.
+            factor = tir.IntImm(1 << node.b.value, dtype)
+            return self._binary(tir.Binary("mul", node.a, factor))
         computed = dtype if dtype.bits >= 32 else INT32
         unsigned = UINT32 if computed == INT32 else dtypes.UINT64
-        # To shift a negative value to the left is undefined in C; its unsigned bits are
-        # shifted.
-        bits = cast_to(self.value(node.a), unsigned)
+        # C does not define signed shifts to the left that lose bits, but unsigned ones.
+        start = cast_to(self.value(node.a), unsigned)
         amount = self.value(node.b).within(UNARY)
-        shifted = CExpr(f"{bits.text} << {amount}", unsigned, c_expr.SHIFT)
+        shifted = CExpr(f"{start.text} << {amount}", unsigned, c_expr.SHIFT)
         return cast_to(shifted, computed)
 
     def _is_limit_without_effect(self, node: tir.Binary) -> bool:

@@ -80,8 +80,8 @@ class Intrinsic:
     intrinsic with a result may have its `value`, an expression of variables with the
     names of the operands. `portable` may call other intrinsics, which are then in
     `calls`, and writes them `@name(...)`. With `is_walk`, it reads a few words of its
-    tables, so that `count` alone prices it. With `has_coded_loops`, its constants say
-    how often its loops run. An intrinsic with a `symbol` is an external C function,
+    tables, so that `count` alone prices it. With `has_coded_loops`, its constants
+    count the iterations of its loops. An intrinsic with a `symbol` is an external C function,
     declared in `header` ("": the header of its operands).
     """
 

@@ -21,7 +21,7 @@
 
 /* ---- Compiler ---- */
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(__FRAMAC__)
 #define M_KERNEL static __attribute__((noinline))
 #define M_INLINE static inline __attribute__((always_inline))
 #else
