@@ -81,8 +81,8 @@ class Intrinsic:
     names of the operands. `portable` may call other intrinsics, which are then in
     `calls`, and writes them `@name(...)`. With `is_walk`, it reads a few words of its
     tables, so that `count` alone prices it. With `has_coded_loops`, its constants
-    count the iterations of its loops. An intrinsic with a `symbol` is an external C function,
-    declared in `header` ("": the header of its operands).
+    count the iterations of its loops. An intrinsic with a `symbol` is an external C
+    function, declared in `header` ("": the header of its operands).
     """
 
     name: str
