@@ -254,6 +254,8 @@ class AotMainPrinter(StmtPrinter):
         if io.pools:
             self._check_sizes(io.pools)
         self.refuse(misplaced, "e_io")
+        if "in" in pointers and not mapping:
+            self.refuse(io.sizes_outside, "e_axis")
         if const_pools:
             self._check_constants()
         if not mapping:

@@ -13,6 +13,7 @@ from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import LINE_COLUMNS
 from firmwright.ir import tir
+from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.devices import (
     is_copy_device,
@@ -242,6 +243,16 @@ class ModelInterface:
     has_probe_callback: bool = False
     state: tuple[StateTensorInfo, ...] = ()
     devices: tuple[DeviceCalls, ...] = ()
+    axis: BoundedAxis | None = None
+
+    @property
+    def sizes_outside(self) -> list[str]:
+        """The conditions on which the size of a bounded axis is refused."""
+        for tensor in self.inputs:
+            if self.axis is not None and tensor.io.name == self.axis.name:
+                size, macro = f"*in->{tensor.field}", tensor.macro
+                return [f"{size} < {macro}_LEAST", f"{size} > {macro}_MOST"]
+        return []
 
     @property
     def copies(self) -> bool:
@@ -346,6 +357,7 @@ def build_interface(
         has_init=has_init,
         state=tuple(map(state_tensor, module.io.state)),
         devices=collect_device_calls(main),
+        axis=module.settings.axis,
     )
 
 

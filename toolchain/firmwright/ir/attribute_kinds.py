@@ -125,6 +125,7 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "rejections": list_of(list_of(TEXT, 4)),
     "visible_pools": list_of(Kind("a target, a device and pools", _is_pool_access)),
     "live_channels": list_of(row_of(TEXT, INTS)),
+    "axis": row_of(TEXT, COUNT, COUNT),
     "backends": Kind("the records of backends", lambda value: isinstance(value, tuple)),
 }
 POOL_ATTRIBUTES: AttrKinds = {

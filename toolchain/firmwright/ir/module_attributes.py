@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import cast
 
 from firmwright.ir.attribute_kinds import MODULE_ATTRIBUTES
+from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.core import Attr, Attrs
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_results import PassResults, PoolAccess, Rejection
@@ -45,6 +46,7 @@ def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
     """Return the attributes by name, None for those that are left out."""
     objective, flash, devices = settings.objective, settings.flash, settings.devices
     is_configured, speed = bool(settings.board), flash.program_memory
+    axis = settings.axis
     shows_goal = is_configured or objective.minimize is not Minimize.BALANCED
     shows_link = is_configured or not settings.link_params
     return {
@@ -72,6 +74,7 @@ def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
         "program_bandwidth": speed.bandwidth if speed else None,
         "program_latency": speed.latency if speed else None,
         "all_channels": settings.all_channels or None,
+        "axis": (axis.name, axis.least, axis.most) if axis else None,
     }
 
 
@@ -151,6 +154,7 @@ def _read_settings(reader: _AttributeReader) -> Settings:
         no_nan=reader.flag("no_nan"),
         all_channels=reader.flag("all_channels"),
         offload=reader.pairs("offload"),
+        axis=reader.axis("axis"),
     )
 
 
@@ -210,6 +214,10 @@ class _AttributeReader:
 
     def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
         return cast("tuple[tuple[str, ...], ...]", self._attrs.get(name, ()))
+
+    def axis(self, name: str) -> BoundedAxis | None:
+        row = cast("tuple[str, int, int] | None", self._attrs.get(name))
+        return None if row is None else BoundedAxis(*row)
 
     def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
         return cast("tuple[tuple[str, str], ...]", self._attrs.get(name, ()))

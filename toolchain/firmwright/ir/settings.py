@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from firmwright.ir.bounded_axis import BoundedAxis
+
 NumericsProfile: TypeAlias = Literal["litert", "tflm", "onnx"]
 """The runtime that defines the results."""
 OffloadRequests: TypeAlias = tuple[tuple[str, str], ...]
@@ -109,6 +111,7 @@ class Settings:
         all_channels: Whether kernels compute even channels that no input changes.
         offload: Operators that the user assigns to targets, removed when they are
             assigned.
+        axis: The axis whose size every run gives, or None.
     """
 
     numerics: NumericsProfile | None = None
@@ -125,6 +128,7 @@ class Settings:
     no_nan: bool = False
     all_channels: bool = False
     offload: OffloadRequests = ()
+    axis: BoundedAxis | None = None
 
     @property
     def profile(self) -> NumericsProfile:

@@ -196,7 +196,10 @@ class Register:
 
 
 class Builder:
-    """Builder of one function; the module docstring has an example."""
+    """Builder of one function; the module docstring has an example.
+
+    With `keeps_loops`, `unrolled` loops have the same form for all extents.
+    """
 
     def __init__(self, name: str, span: Span = Span("")) -> None:
         self.name = name
@@ -208,6 +211,7 @@ class Builder:
         self.notes: dict[str, None] = {}
         self.transform: Callable[[tir.PrimFunc], tir.PrimFunc] | None = None
         self._names: dict[str, int] = {}
+        self.keeps_loops = False
 
     def unique(self, name: str) -> str:
         """Return `name`, or `name_1`, `name_2`, ... if it is already used."""
@@ -338,9 +342,10 @@ class Builder:
     def unrolled(self, name: str, extent: int, *factors: int) -> Iterator[ArithExpr]:
         """Open a loop, unrolled by the first of `factors` that divides `extent`.
 
-        It is not unrolled if none does.
+        It is not unrolled if none does, or if the builder keeps loops.
         """
-        step = next((factor for factor in factors if extent % factor == 0), 1)
+        divisors = (factor for factor in factors if extent % factor == 0)
+        step = 1 if self.keeps_loops else next(divisors, 1)
         with (
             self.for_(name, extent // step) as i,
             self.for_("u", step, kind="unrolled") as u,

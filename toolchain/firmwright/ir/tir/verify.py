@@ -15,7 +15,8 @@
   offset.
 * Intrinsics are in the table; arguments match operands in kind, dtype, access and
   extent, and a post-increment stays within the extent.
-* Scalar parameters with the same value at every call are checked with that value.
+* Scalar parameters with the same value at every call are checked with that value, the
+  size of a bounded axis with every value.
 * Calls occur only in the AOT main; callees are kernels of the module; arguments match
   parameters in number, dtype, size and access.
 * Asynchronous calls satisfy the invariants in `verify_async_calls.py`, and arguments
@@ -35,6 +36,7 @@ from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ModelError
 from firmwright.base.resource_limits import check_expansion
 from firmwright.ir import tir
+from firmwright.ir.bounded_axis import select_size
 from firmwright.ir.core import Span
 from firmwright.ir.graph import Function, MeaningTable, called_functions
 from firmwright.ir.graph.verify import diagnose_graph
@@ -96,17 +98,29 @@ def raise_diagnostics(diagnostics: Sequence[str], where: str) -> None:
 def diagnose_prim_func(
     func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
 ) -> list[str]:
-    checker = _PrimFuncVerifier(func, module, intrinsics)
-    checker.function()
+    axis = module.settings.axis
+    sizes: Iterable[int | None] = (None,)
+    if axis is not None and any(p.value == axis.variable for p in func.params):
+        sizes = axis.sizes
+    problems: dict[str, None] = {}
+    for size in sizes:
+        checker = _PrimFuncVerifier(func, module, intrinsics, size)
+        checker.function()
+        problems |= dict.fromkeys(checker.diagnostics)
     place = f"@{func.name}" if func.span == Span("") else f"@{func.name} ({func.span})"
-    return [f"{place}: {problem}" for problem in checker.diagnostics]
+    return [f"{place}: {problem}" for problem in problems]
 
 
 class _PrimFuncVerifier(ExprVerifier):
     def __init__(
-        self, func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
+        self,
+        func: tir.PrimFunc,
+        module: IRModule,
+        intrinsics: IntrinsicTable,
+        size: int | None = None,
     ) -> None:
         super().__init__(intrinsics)
+        self.size = size
         self.func = func
         self.module = module
         self.names: set[str] = set()
@@ -125,6 +139,9 @@ class _PrimFuncVerifier(ExprVerifier):
     def _body_for_all_calls(self) -> tir.Stmt:
         """Return the body with scalar parameters replaced by the value of all calls."""
         body, params = self.func.body, self.func.params
+        axis = self.module.settings.axis
+        if axis is not None and self.size is not None:
+            body = select_size(body, axis, self.size)
         main = self.module.find_entry()
         scalars = {p.name: n for n, p in enumerate(params) if p.role == "scalar"}
         if not scalars or not isinstance(main, tir.PrimFunc):
@@ -136,7 +153,17 @@ class _PrimFuncVerifier(ExprVerifier):
             match list(passed):
                 case [tir.IntImm() as value]:
                     constants[name] = value
+                case [tir.Var() as var] if self.size is not None and (
+                    var == params[place].value == self._size_var
+                ):
+                    constants[name] = tir.IntImm(self.size, params[place].value.dtype)
         return substitute(body, constants) if constants else body
+
+    @property
+    def _size_var(self) -> tir.Var | None:
+        """The size of the bounded axis, if the function has a value for it."""
+        axis = self.module.settings.axis
+        return None if axis is None or self.size is None else axis.variable
 
     def _param(self, param: tir.Param) -> None:
         value = param.value
@@ -218,6 +245,7 @@ class _PrimFuncVerifier(ExprVerifier):
             case tir.Let(var, value):
                 self.typed(value, var.dtype, f"the value of {var.name},")
                 self._bind(var)
+                self._check_size(var, value)
                 if var.dtype.is_int and self.integer(value, f"the value of {var.name}"):
                     self.bounds = self.bounds.with_let(var, value)
             case tir.Allocate(buffer, _, kind):
@@ -231,6 +259,15 @@ class _PrimFuncVerifier(ExprVerifier):
                 self._constant(buffer, constant)
             case tir.DeclBuffer():
                 self._window(stmt)
+
+    def _check_size(self, var: tir.Var, value: tir.Expr) -> None:
+        """Check that the size of a bounded axis is that of the axis's input."""
+        axis = self.module.settings.axis
+        if axis is None or var != axis.variable:
+            return
+        inputs = {t.buffer for t in self.module.io.inputs if t.name == axis.name}
+        if not isinstance(value, tir.BufferLoad) or value.buffer.name not in inputs:
+            self.report(f"{var.name} is not the input {axis.name}")
 
     def _constant(self, buffer: tir.Buffer, name: str) -> None:
         constant = self.module.constants.get(name)

@@ -1,0 +1,63 @@
+"""An axis whose size is an input of every run, between two bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.dtypes import INT32
+from firmwright.ir import tir
+from firmwright.ir.tir.traversal import EMPTY_STMT, Node, rewrite_stmt
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedAxis:
+    """The name of an axis, which its input has too, and its sizes `least` to `most`.
+
+    Memory is planned for the largest size. Tensors of other sizes are compact: they
+    occupy the first bytes of their memory.
+    """
+
+    name: str
+    least: int
+    most: int
+
+    @property
+    def sizes(self) -> range:
+        return range(self.least, self.most + 1)
+
+    @property
+    def variable(self) -> tir.Var:
+        """The size of the current run: a parameter of kernels."""
+        return tir.Var(f"n_{to_c_identifier(self.name)}", INT32)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.least}..{self.most}"
+
+
+def select_size(body: tir.Stmt, axis: BoundedAxis, size: int) -> tir.Stmt:
+    """Return the body for a size: a condition on it has the branch that it selects."""
+
+    def rule(node: Node) -> Node | None:
+        match node:
+            case tir.If(tir.Binary("eq", a, b), then, orelse):
+                values = _value(a, axis, size), _value(b, axis, size)
+                if None not in values:
+                    equal = values[0] == values[1]
+                    return then if equal else orelse or EMPTY_STMT
+        return None
+
+    return rewrite_stmt(body, rule)
+
+
+def _value(expr: tir.Expr, axis: BoundedAxis, size: int) -> int | None:
+    """Return the value of a size, a number or a remainder of a size; None of others."""
+    match expr:
+        case tir.IntImm(value):
+            return value
+        case tir.Var() if expr == axis.variable:
+            return size
+        case tir.Binary("mod", a, tir.IntImm(divisor)) if divisor > 0:
+            number = _value(a, axis, size)
+            return None if number is None else number % divisor
+    return None
