@@ -80,6 +80,7 @@ class Lowering:
     record: ProgramRecord | None = None
     kernels: KernelMemo = field(default_factory=KernelMemo)
     equal_layers: EqualLayers | None = None  # set if candidates may be stand-ins
+    keeps_loops: bool = False  # loops have the same form for all extents
 
     @property
     def entry(self) -> Function:
@@ -104,9 +105,7 @@ class Lowering:
                 refused.append(errors.UnsupportedItem(call.op, where, str(reason)))
         if refused:
             raise errors.UnsupportedError(refused, where=self.module.name)
-        stale = 0
-        if self.tuning.layers:
-            stale = sum([self._stale(item) for item in lowered])
+        stale = sum(map(self._stale, lowered)) if self.tuning.layers else 0
         if stale:
             log.warning(_STALE_MESSAGE, self.module.name, stale)
         return tuple(lowered)
@@ -325,7 +324,7 @@ class Lowering:
         )
         kernel = self.kernels.find(request)
         if kernel is None:
-            kernel = build(Kernel(name, op_call, call.span))
+            kernel = build(Kernel(name, op_call, call.span, self.keeps_loops))
             self.kernels.add(request, kernel)
         return self._priced(kernel, call)
 

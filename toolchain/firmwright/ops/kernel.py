@@ -51,8 +51,15 @@ class Kernel(Builder):
     `copy_runs` to emit the innermost loops of data movement operators.
     """
 
-    def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
+    def __init__(
+        self,
+        name: str,
+        call: OpCall,
+        span: Span = Span(""),
+        keeps_loops: bool = False,
+    ) -> None:
         super().__init__(name, span)
+        self.keeps_loops = keeps_loops
         self.call = call
         self.copy_runs = CopyRuns()
         self._inputs: dict[int, tir.Buffer] = {}

@@ -175,7 +175,8 @@ def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
         if runs.of_bytes is not None and is_run:
             _lower_copy(b, _in_bytes(merged, size), INT8, runs.of_bytes)
             continue
-        for part, lanes in _split_into_words(merged, size):
+        parts = [(merged, 1)] if b.keeps_loops else _split_into_words(merged, size)
+        for part, lanes in parts:
             kind = UINT32 if lanes > 1 else dtype
             run: StridedCopy | None = None
             if runs.strided and kind.size_bytes in _WORDS:

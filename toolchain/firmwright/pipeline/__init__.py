@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from firmwright.pipeline.options import Options as Options
     from firmwright.pipeline.pass_list import passes_for as passes_for
     from firmwright.pipeline.pass_list import remaining_passes as remaining_passes
+    from firmwright.pipeline.resized_models import ResizedModel as ResizedModel
+    from firmwright.pipeline.resized_models import with_axis_input as with_axis_input
     from firmwright.pipeline.selection_oracle import make_lowering as make_lowering
 
 __getattr__ = export_on_use(
@@ -57,6 +59,7 @@ __getattr__ = export_on_use(
         ],
         "options": ["C_APIS", "NUMERICS", "OPTIMIZE_GOALS", "Options"],
         "pass_list": ["passes_for", "remaining_passes"],
+        "resized_models": ["ResizedModel", "with_axis_input"],
         "selection_oracle": ["make_lowering"],
     },
 )

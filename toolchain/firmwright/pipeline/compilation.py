@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from firmwright.artifacts import SourceTree, read_gcc_flags
@@ -56,11 +57,13 @@ from firmwright.partitioning.target_resolution import (
     canonical_target_string,
     with_new_files,
 )
+from firmwright.pipeline.bounded_selection import check_bounded_options
 from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.interface_bound import check_interface_fits
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import SELECTION_PASS, remaining_passes
 from firmwright.pipeline.program_update import check_code, check_same_options
+from firmwright.pipeline.resized_models import ResizedModel
 from firmwright.pipeline.selection_oracle import SelectionMemo
 from firmwright.report.memory_map import compilation_html
 from firmwright.schedules.registry import INTRINSICS
@@ -98,12 +101,14 @@ class Compilation(LoweredProgram):
 
     `source` holds the bytes of the model file, if any, for the reference runtime.
     `firmware_main` is the main program of a firmware without the serial link.
+    `resized` are the model's sizes if it has a bounded axis.
     """
 
     tree: SourceTree
     summary: CompilationSummary
     source: bytes | None = None
     firmware_main: FirmwareMain | None = None
+    resized: Mapping[int, ResizedModel] = field(default_factory=dict)
 
     @property
     def metadata(self) -> JsonObject:
@@ -200,12 +205,17 @@ def compile_model(
     source: bytes | None = None,
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
+    resized: Mapping[int, ResizedModel] = MappingProxyType({}),
 ) -> Compilation:
-    """Compile `model` for a board; `watch` gets the module after every pass."""
+    """Compile `model` for a board; `watch` gets the module after every pass.
+
+    `resized` are the model's sizes if it has a bounded axis.
+    """
 
     def run() -> Compilation:
         decided = _with_choices_for_all_weights(model, options)
-        return emit_compilation(_lower(model, decided, watch, stopwatch), source)
+        program = _lower(model, decided, watch, stopwatch, resized=resized)
+        return replace(emit_compilation(program, source), resized=resized)
 
     return _with_enough_stack(model, run)
 
@@ -246,6 +256,7 @@ def _lower(
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
     memo: SelectionMemo | None = None,
+    resized: Mapping[int, ResizedModel] = MappingProxyType({}),
 ) -> LoweredProgram:
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
@@ -254,9 +265,13 @@ def _lower(
             options.update_of, _resolved(options, module, board), board.name
         )
     check_interface_fits(module)
+    check_bounded_options(module, options)
+    graphs: dict[int, IRModule] = {}
+    for size, resized_model in resized.items():
+        graphs[size] = configure_module(resized_model.module, board, options)
     record: ProgramRecord | None = None
     selected: IRModule | None = None
-    for step in remaining_passes(module, options, stopwatch, memo):
+    for step in remaining_passes(module, options, stopwatch, memo, graphs):
         is_lowered = isinstance(module.entry, tir.PrimFunc)
         if selected is None and is_lowered and step.name != _LAST_PRICED_PASS:
             selected = module

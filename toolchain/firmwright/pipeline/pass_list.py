@@ -1,8 +1,9 @@
 """The passes of a compilation in the order of `ir/pass_catalog.txt`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from firmwright.base.errors import PluginError, UsageError
 from firmwright.boards import load_board
@@ -42,6 +43,7 @@ from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
+from firmwright.pipeline.bounded_selection import select_bounded
 from firmwright.pipeline.checked_requests import with_checked_requests
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.program_update import check_kernels
@@ -74,10 +76,14 @@ def passes_for(
     options: Options,
     watch: PassTimer | None = None,
     memo: SelectionMemo | None = None,
+    resized: Mapping[int, IRModule] = MappingProxyType({}),
 ) -> tuple[Pass, ...]:
-    """Return all passes in order; `watch` records the time per pass and target."""
+    """Return all passes in order; `watch` records the time per pass and target.
+
+    `resized` are the configured modules of the sizes of a bounded axis.
+    """
     timer = watch or PassTimer()
-    passes = {**BY_NAME, **_built_passes(options, timer, memo)}
+    passes = {**BY_NAME, **_built_passes(options, timer, memo, resized)}
     if options.link_params:
         del passes["externalize-constants"]
     if options.update_of is not None and not options.update_of.has_removed_channels:
@@ -88,7 +94,10 @@ def passes_for(
 
 
 def _built_passes(
-    options: Options, timer: PassTimer, memo: SelectionMemo | None
+    options: Options,
+    timer: PassTimer,
+    memo: SelectionMemo | None,
+    resized: Mapping[int, IRModule],
 ) -> dict[str, Pass]:
     """Return the passes that need more input than the module, by name."""
     table = op_table()
@@ -105,11 +114,15 @@ def _built_passes(
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
-        "elide-copies": lambda module: mark_copies_as_views(module, table),
+        "elide-copies": lambda module: (
+            module if module.settings.axis else mark_copies_as_views(module, table)
+        ),
         "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
-        SELECTION_PASS: lambda module: _lower_and_select(module, options, memo),
+        SELECTION_PASS: lambda module: _lower_and_select(
+            module, options, memo, resized
+        ),
         "compress-weights": lambda module: compress_weights(
             module, kernel_cost_estimator(module)
         ),
@@ -158,9 +171,10 @@ def remaining_passes(
     options: Options,
     watch: PassTimer | None = None,
     memo: SelectionMemo | None = None,
+    resized: Mapping[int, IRModule] = MappingProxyType({}),
 ) -> tuple[Pass, ...]:
     """Return the passes after the one in the module's result `stage`, or all passes."""
-    steps = passes_for(options, watch, memo)
+    steps = passes_for(options, watch, memo, resized)
     done = module.results.stage
     names = [step.name for step in steps]
     first = names.index(str(done)) + 1 if done in names else 0
@@ -182,10 +196,15 @@ def run_imported(module: IRModule, options: Options) -> IRModule:
 
 
 def _lower_and_select(
-    module: IRModule, options: Options, memo: SelectionMemo | None
+    module: IRModule,
+    options: Options,
+    memo: SelectionMemo | None,
+    resized: Mapping[int, IRModule],
 ) -> IRModule:
     if not isinstance(module.entry, Function):
         return check_lowered(module)
+    if module.settings.axis is not None:
+        return _select_for_axis(module, options, memo, resized)
     lowering, module = lower_for_selection(module, options, memo)
     record = options.update_of
     if record is not None:
@@ -204,6 +223,41 @@ def _lower_and_select(
         if complete is not None:
             return complete
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
+
+
+def _select_for_axis(
+    module: IRModule,
+    options: Options,
+    memo: SelectionMemo | None,
+    resized: Mapping[int, IRModule],
+) -> IRModule:
+    axis = module.settings.axis
+    if axis is None or not resized:
+        what = f"the text of the module has one size of the axis {axis}, not all."
+        raise UsageError(what, where=module.name, hint="start from the model file.")
+    own_lowering, module = lower_for_selection(module, options, memo)
+    oracle = make_selection_oracle(options, memo)
+
+    def lowering_at(size: int) -> Lowering:
+        if size == axis.most:
+            return own_lowering
+        graph = resized[size]
+        for step in passes_for(options):
+            if step.name == SELECTION_PASS:
+                break
+            if step.name != "reorder-calls":
+                graph = step(graph)
+        return make_lowering(graph, options, None, memo)
+
+    return select_bounded(
+        module,
+        lowering_at,
+        lambda calls: KernelSelector(module, calls, _no_rows, oracle).select(),
+    )
+
+
+def _no_rows(index: int, band: int = 1) -> None:
+    """Return no kernels that compute a call by rows."""
 
 
 def _predict_cycles(module: IRModule, options: Options) -> list[int]:

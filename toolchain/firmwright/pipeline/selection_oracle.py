@@ -86,12 +86,18 @@ class SelectionMemo:
 def kernel_cost_estimator(
     module: IRModule,
 ) -> Callable[[tir.PrimFunc, Mapping[str, int]], Cost]:
-    """Return the cost of a kernel of `module` for given values of scalar parameters."""
+    """Return the cost of a kernel of `module` for given values of scalar parameters.
+
+    That of a bounded axis is its largest size.
+    """
     intrinsics = collect_intrinsics(module, INTRINSICS)
+    axis = module.settings.axis
+    largest = {} if axis is None else {axis.variable.name: axis.most}
 
     def estimate(kernel: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
         target = module.targets.get(str(kernel.attrs.get("target", "")))
-        return estimate_cost(kernel, intrinsics, cost_weights_for(target), arguments)
+        weights, values = cost_weights_for(target), {**largest, **arguments}
+        return estimate_cost(kernel, intrinsics, weights, values)
 
     return estimate
 
