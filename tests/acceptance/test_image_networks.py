@@ -54,7 +54,7 @@ def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def _instructions(model: Model, **options: Any) -> int:
     compiled = compile_for(model, **options)
     with open_session(compiled, image=build_image(compiled)) as session:
-        return session.device.measure(measured_sample(compiled.module.io.inputs))
+        return session.device.measure(measured_sample(compiled.module))
 
 
 def test_mobilenet_by_rows(mobilenet: Model) -> None:

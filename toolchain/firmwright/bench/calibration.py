@@ -85,14 +85,14 @@ def calibrate(
         what = f"the counter counts {unit}, and not cycles of a chip."
         raise UsageError(what, where=board.name, hint="use a board that counts cycles.")
     with open_chip(small, "profile") as session:
-        session.device.measure(measured_sample(small.module.io.inputs))
+        session.device.measure(measured_sample(small.module))
         records = session.device.profile()
         measured = {op.name: records[op.index].count for op in small.summary.operators}
     waits, benchmarks = _explain(small, board, measured)
     for model in models:
         compiled = compile_for(model, board_name, board_dirs=dirs)
         with open_chip(compiled, "release") as session:
-            sample = measured_sample(compiled.module.io.inputs)
+            sample = measured_sample(compiled.module)
             cycles = median_low(session.device.measurements(sample, _RUNS))
         timing_board = _with_wait_states(board, waits)
         counts = measure_instructions(compiled, timing_board=timing_board)

@@ -150,7 +150,7 @@ def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
 
 def _count(compiled: Compilation, image: Image) -> tuple[str, int]:
     log.info("measuring %s on %s", compiled.module.name, compiled.board.name)
-    sample = measured_sample(compiled.module.io.inputs)
+    sample = measured_sample(compiled.module)
     with open_session(compiled, image=image) as session:
         return session.device.info.counter_unit, session.device.measure(sample)
 

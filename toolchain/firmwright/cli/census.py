@@ -17,6 +17,7 @@ from firmwright.base.errors import (
 )
 from firmwright.boards import load_board
 from firmwright.cli import arguments
+from firmwright.cli.model_argument import fixed_shapes
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.executors import open_executor
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> Outcome:
     boards = tuple(args.fit)
     for name in boards:
         load_board(name, options.get("board_dirs", ()))  # an unknown one ends it now
+    shapes = fixed_shapes(args, "census").shapes
     tasks: list[CensusTask] = []
     for path in find_model_files(args.folder, "**/*"):
         task = CensusTask(
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> Outcome:
             path=str(path),
             size_bytes=path.stat().st_size,
             options=options,
-            shapes=dict(args.input_shape),
+            shapes=shapes,
             samples=args.samples,
             with_profile=args.profile,
             timeout_s=args.timeout,

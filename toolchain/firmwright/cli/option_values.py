@@ -8,6 +8,7 @@ from typing import Final
 from firmwright.base.array_files import read_npy
 from firmwright.base.dtypes import Array
 from firmwright.base.trust import trusted_value
+from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
 CONSTANT_SCOPES = {
@@ -23,18 +24,34 @@ COUNT_MAX: Final = (1 << 31) - 1
 SIZE_MAX: Final = (1 << 63) - 1
 _SECONDS_MAX: Final = 1_000_000_000
 """About 30 years, which the clocks of all systems can add."""
+_AXIS_NAME = "size"
+"""The name of an axis that is not named."""
 
 
-def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse NAME=1,3,32,32."""
+def input_shape(text: str) -> tuple[str, tuple[int | BoundedAxis, ...]]:
+    """Parse NAME=1,3,32,32, where a size may be 1..32 or AXIS:1..32."""
     name, equals, sizes = text.rpartition("=")
     try:
-        shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+        shape = tuple(map(_size, sizes.split(","))) if sizes else ()
     except ValueError:
         shape = (0,)
-    if not equals or not name or any(size < 1 for size in shape):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=SIZE,SIZE,...")
+    if not equals or not name or any(size == 0 for size in shape):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected NAME=SIZE,SIZE,..., of which one may be a range, "
+            "LEAST..MOST or AXIS:LEAST..MOST"
+        )
     return name, shape
+
+
+def _size(text: str) -> int | BoundedAxis:
+    """Parse one size; 0 is no size."""
+    axis, colon, bounds = text.rpartition(":")
+    least, dots, most = bounds.partition("..")
+    if not dots:
+        return 0 if colon else max(0, int(text))
+    if int(least) < 1 or int(most) <= int(least) or (colon and not axis.isidentifier()):
+        return 0
+    return BoundedAxis(axis or _AXIS_NAME, int(least), int(most))
 
 
 def input_values(text: str) -> tuple[str, Array | tuple[float, ...]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.evaluate import format_layers
-from firmwright.cli.model_argument import model_overrides
+from firmwright.cli.model_argument import fixed_shapes
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import load_model, model_inputs, write_file
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    model = load_model(args.model, overrides=model_overrides(args))
+    model = load_model(args.model, overrides=fixed_shapes(args, "quantize"))
     onnx_quantization.float_onnx_source(model)
     if Path(args.out).suffix != ".onnx":
         raise UsageError(

@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> Outcome:
 def batch_from_args(
     args: argparse.Namespace, compiled: Compilation
 ) -> sample_batches.SampleBatch:
-    inputs = compiled.module.io.inputs
     if args.input and args.samples is not None:
         raise UsageError(
             "--input and --samples exclude each other.", hint="omit one of them."
@@ -53,7 +52,7 @@ def batch_from_args(
         raise UsageError(
             "no input was given.", hint="add --input IN.npz, or --samples N."
         )
-    return sample_batches.generate_samples(inputs, args.samples, args.seed)
+    return sample_batches.generate_largest(compiled.module, args.samples, args.seed)
 
 
 def _preview(values: list[float]) -> str:

@@ -22,7 +22,6 @@ from firmwright.flows.executors import open_executor
 from firmwright.flows.model.model import split_entry_point, write_file
 from firmwright.flows.samples.sample_batches import (
     SampleBatch,
-    generate_samples,
     make_expected_batch,
     read_inputs,
 )
@@ -34,7 +33,7 @@ from firmwright.flows.verify.range_use import (
 )
 from firmwright.flows.verify.verification import (
     Verification,
-    index_ranges,
+    verification_samples,
     verify,
     verify_in_parts,
 )
@@ -68,7 +67,6 @@ def _check_options(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> Outcome:
     _check_options(args)
     compiled = arguments.compile_from_args(args)
-    inputs = compiled.module.io.inputs
     expected = None
     if args.expect:
         arrays = read_npz(args.expect)
@@ -78,7 +76,7 @@ def run(args: argparse.Namespace) -> Outcome:
         batch = read_inputs(args.input, compiled)
     else:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
-        batch = generate_samples(inputs, count, args.seed, index_ranges(compiled))
+        batch = verification_samples(compiled, count, args.seed)
     if args.scheduler:
         settings: SessionOptions = {
             "timeout_s": args.timeout,

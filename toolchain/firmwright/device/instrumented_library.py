@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -35,6 +35,10 @@ uint32_t fwr_access_violations(struct fwr_access_violation *);
 _OUTSIDE, _UNWRITTEN = 0, 1
 
 
+UsedBytes: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, int]]
+"""The bytes in use of buffers by name, for the inputs of a run."""
+
+
 class AccessTracingSession(LibrarySession):
     """A library session that checks every access; buffers in `kept` survive a run."""
 
@@ -45,11 +49,13 @@ class AccessTracingSession(LibrarySession):
         buffers: Sequence[RelocatedBuffer],
         operators: Sequence[str],
         kept: frozenset[str] = frozenset(),
+        used_bytes: UsedBytes = lambda inputs: {},
     ) -> None:
         super().__init__(library, model)
         self._buffers = tuple(buffers)
         self._operators = tuple(operators)
         self._kept = kept
+        self._used_bytes = used_bytes
         self._watch = cffi.FFI()
         self._watch.cdef(_DECLARATIONS)
         self._watcher = self._watch.dlopen(str(library))
@@ -59,7 +65,7 @@ class AccessTracingSession(LibrarySession):
             self._describe(entry, pool, size_bytes)
         self._watcher.fwr_access_start(self._watched, len(model.pools))
         for name in model.state:
-            self._touch(name, write=True)
+            self._touch(name, {}, write=True)
 
     def close(self) -> None:
         if self._library is not None:
@@ -68,16 +74,17 @@ class AccessTracingSession(LibrarySession):
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once; raise InternalError at the first access that violates the plan."""
+        used = self._used_bytes(inputs)
         if self._model.inputs_in_pools:
             for tensor in self._model.inputs:
-                self._touch(tensor.field, write=True)
+                self._touch(tensor.field, used, write=True)
         results = super().run(inputs)
         intact: list[str] = []
         if self._model.outputs_in_pools:
             intact += [tensor.field for tensor in self._model.outputs]
             intact += sorted(self._kept)
         for name in (*intact, *self._model.state):
-            self._touch(name, write=False)
+            self._touch(name, used, write=False)
         fault = self._watch.new("struct fwr_access_violation *")
         count = self._watcher.fwr_access_violations(fault)
         if count:
@@ -116,10 +123,12 @@ class AccessTracingSession(LibrarySession):
     def _address(self, pool: str) -> int:
         return int(self._ffi.cast("uintptr_t", getattr(self._pools, pool)))
 
-    def _touch(self, name: str, *, write: bool) -> None:
+    def _touch(self, name: str, used: Mapping[str, int], *, write: bool) -> None:
+        """Record an access to the bytes of a buffer that are in use, by default all."""
         each = next(buffer for buffer in self._buffers if buffer.name == name)
         address = self._watch.cast("void *", self._address(each.pool) + each.offset)
-        self._watcher.fwr_access_record(address, each.size_bytes, write)
+        size_bytes = used.get(name, each.size_bytes)
+        self._watcher.fwr_access_record(address, size_bytes, write)
 
     def _said(self, fault: CData, count: int) -> str:
         operator = self._by(fault.operator_index)

@@ -333,7 +333,7 @@ class _CollageSearch:
             return self._scheduled(compiled)
         image = build_image(compiled)
         run_flash_command(image, self.setup.flash)
-        sample = measured_sample(compiled.module.io.inputs)
+        sample = measured_sample(compiled.module)
         with session_opener(self.setup)(compiled, image=image) as session:
             run_count: int = session.device.measure(sample)
         return run_count

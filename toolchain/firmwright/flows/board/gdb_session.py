@@ -22,7 +22,7 @@ from firmwright.device.qemu_process import QemuCommand, start_qemu, wait_for_gdb
 from firmwright.device.session import Session
 from firmwright.device.transport import Transport
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.samples.sample_batches import Tensors, generate_samples
+from firmwright.flows.samples.sample_batches import Tensors, generate_largest
 from firmwright.pipeline import Compilation
 
 Command = tuple[str, ...]
@@ -125,7 +125,7 @@ def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
         transport = start_qemu(command)
         try:
             wait_for_gdb_stub(path)
-            samples = generate_samples(compiled.module.io.inputs, 1, 0).samples
+            samples = generate_largest(compiled.module, 1).samples
             drive = (transport, samples)
             threading.Thread(target=_drive, args=drive, daemon=True).start()
             yield image, str(path)

@@ -30,7 +30,7 @@ from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport, takes_image
 from firmwright.flows.board.fault_diagnosis import make_fault_explainer
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.samples import sample_batches
+from firmwright.flows.samples import bounded_shapes, sample_batches
 from firmwright.flows.samples.input_values import half_rounding
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, unlinked_pool_images
@@ -104,7 +104,7 @@ class ModelSession(Closeable):
         io = self.compiled.module.io
         if isinstance(inputs, Mapping):
             return self._run_named(inputs)
-        if len(io.inputs) != 1:
+        if len(io.inputs) != 1 + (bounded_shapes.axis_of(self.compiled) is not None):
             names = ", ".join(tensor.name for tensor in io.inputs)
             raise UsageError(
                 f"the model has {len(io.inputs)} inputs.",
@@ -117,7 +117,11 @@ class ModelSession(Closeable):
         io = self.compiled.module.io
         rounding = half_rounding(self.compiled.module)
         name = self.compiled.module.name
-        batch = sample_batches.make_batch(arrays, io.inputs, name, rounding)
+        inputs = io.inputs
+        if self.compiled.resized:
+            arrays, size = bounded_shapes.with_size(arrays, self.compiled)
+            inputs = bounded_shapes.inputs_at(self.compiled, size)
+        batch = sample_batches.make_batch(arrays, inputs, name, rounding)
         for warning in sample_batches.with_float_warnings(
             batch, self.compiled
         ).warnings:
@@ -133,8 +137,16 @@ class ModelSession(Closeable):
         progress = ProgressLog(log, f"{board}: sample", len(batch))
         for number, sample in enumerate(batch):
             progress.show(number)
-            outputs.append(self.reshape_outputs(self._runner.run(sample)))
+            outputs.append(self._run_sample(sample))
         return tuple(outputs[late:])
+
+    def _run_sample(self, sample: Tensors) -> dict[str, Array]:
+        axis = bounded_shapes.axis_of(self.compiled)
+        if axis is None:
+            return self.reshape_outputs(self._runner.run(sample))
+        size = bounded_shapes.size_of(sample, axis)
+        whole = self._runner.run(bounded_shapes.to_memory(sample, self.compiled))
+        return bounded_shapes.from_memory(whole, self.compiled, size)
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
         outputs: dict[str, Array] = {}

@@ -21,7 +21,11 @@ from firmwright.flows.samples.reference_outputs import (
     compute_reference,
     reference_runtime,
 )
-from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
+from firmwright.flows.samples.sample_batches import (
+    Tensors,
+    generate_largest,
+    npz_bytes,
+)
 from firmwright.ir.printer import print_module
 from firmwright.package.export_format import (
     ExportFormat,
@@ -258,7 +262,7 @@ def known_answers(compiled: Compilation, count: int) -> bytes:
 
     The keys are `in/TENSOR` and `out/TENSOR`.
     """
-    samples = generate_samples(compiled.module.io.inputs, count).samples
+    samples = generate_largest(compiled.module, count).samples
     outputs = compute_reference(compiled, samples).outputs
     arrays: dict[str, Array] = {}
     for prefix, rows in ((_INPUT, samples), (_OUTPUT, outputs)):

@@ -182,7 +182,7 @@ def measure_instructions(
     root = code.function(f"{compiled.c_prefix}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
-        sample = measured_sample(compiled.module.io.inputs)
+        sample = measured_sample(compiled.module)
     traced = traced_functions(compiled, image) if has_timeline(compiled) else ()
     places = [(code.start(function), function.size_bytes) for function in traced]
     start, size_bytes = code.start(root), root.size_bytes

@@ -155,7 +155,7 @@ def profile(
         )
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
     predictions = predict_instructions(compiled)
-    sample = measured_sample(compiled.module.io.inputs)
+    sample = measured_sample(compiled.module)
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device

@@ -77,7 +77,12 @@ def compile_for(
     options = options_for(model.module, values)
     log.info("compiling %s for %s", model.name, options.board)
     return compile_model(
-        model.module, options, source=model.source, watch=watch, stopwatch=stopwatch
+        model.module,
+        options,
+        source=model.source,
+        watch=watch,
+        stopwatch=stopwatch,
+        resized=model.resized,
     )
 
 

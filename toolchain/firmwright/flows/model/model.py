@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from firmwright import pipeline
@@ -31,7 +31,7 @@ from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.pattern_matching import MatchCondition
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import extend_targets
-from firmwright.pipeline import source_digest
+from firmwright.pipeline import ResizedModel, source_digest, with_axis_input
 from firmwright.targets.backend import match_always
 from firmwright.targets.registry import parse_targets
 
@@ -40,11 +40,15 @@ MODEL_SUFFIXES = (".tflite", ".onnx", ".pt2")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A module with its origin; `source` holds the bytes of the imported model file."""
+    """A module with its origin; `source` holds the bytes of the imported model file.
+
+    `resized` are all sizes of a bounded axis; `module` is then the largest.
+    """
 
     module: IRModule
     source: bytes | None = None
     file: str = ""
+    resized: Mapping[int, ResizedModel] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -79,6 +83,8 @@ def load_model(
     if not isinstance(path, str | Path):
         return load_estimator(path, name or "estimator")
     file, signature = split_entry_point(path)
+    if overrides.bounded is not None:
+        return _load_resized(file, signature, name, overrides, trust=trust)
     data = pipeline.complete_model(_read(file), file, overrides, trust=trust)
     if signature and not name:
         name = to_model_identifier(f"{file.stem}_{signature}")
@@ -92,6 +98,22 @@ def load_model(
     if module.origin.sha256 == source_digest(data):
         return Model(module, data, str(file))
     return Model(module, _find_source(module, file), str(file))
+
+
+def _load_resized(
+    file: Path, signature: str, name: str, overrides: ModelOverrides, *, trust: bool
+) -> Model:
+    """Read a model at every size of its bounded axis."""
+    assert overrides.bounded is not None
+    axis = overrides.bounded.axis
+    path = f"{file}:{signature}" if signature else file
+    models: dict[int, ResizedModel] = {}
+    for size in axis.sizes:
+        model = load_model(path, name=name, overrides=overrides.at(size), trust=trust)
+        models[size] = ResizedModel(model.module, model.source)
+    resized = with_axis_input(models, axis)
+    largest = resized[axis.most]
+    return Model(largest.module, largest.source, str(file), resized)
 
 
 def load_model_of_many(

@@ -14,7 +14,13 @@ import numpy as np
 from firmwright.base.counted_outputs import without_counts
 from firmwright.base.dtypes import FLOAT32, Array, DType
 from firmwright.base.errors import InternalError, ToolFailedError
+from firmwright.base.progress_log import ProgressLog
 from firmwright.flows.model.model import Model
+from firmwright.flows.samples.bounded_shapes import (
+    compilation_at,
+    lengths_of,
+    size_of,
+)
 from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
@@ -72,6 +78,8 @@ def compute_reference(
 
     Raise ToolMissingError or ToolFailedError.
     """
+    if compiled.resized:
+        return _reference_of_sizes(compiled, samples, layers=layers)
     calls: set[str] = set()
     for graph in compiled.imported.graphs:
         calls.update(call.op for call in graph.body)
@@ -81,6 +89,31 @@ def compute_reference(
     if isinstance(compiled.imported.entry, Function):
         return run_numpy_reference(compiled.imported, samples)
     return run_interpreter(compiled.module, samples)
+
+
+def _reference_of_sizes(
+    compiled: Compilation, samples: Sequence[Tensors], *, layers: bool
+) -> ReferenceOutputs:
+    """Return the outputs of the model at the size of each sample."""
+    axis = compiled.module.settings.axis
+    assert axis is not None
+    places: dict[int, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(size_of(sample, axis), []).append(place)
+    outputs: list[Tensors] = [{}] * len(samples)
+    values: list[Tensors] = [{}] * len(samples)
+    name = note = ""
+    progress = ProgressLog(log, f"reference: size of {axis.name}", len(places))
+    for number, (size, own) in enumerate(places.items()):
+        progress.show(number)
+        at = compilation_at(compiled, size)
+        found = compute_reference(at, [samples[place] for place in own], layers=layers)
+        name, note = found.name, note or found.note
+        for index, place in enumerate(own):
+            lengths = lengths_of(found.outputs[index], compiled)
+            outputs[place] = {**found.outputs[index], **lengths}
+            values[place] = found.layers[index] if found.layers else {}
+    return ReferenceOutputs(name, tuple(outputs), tuple(values) if layers else (), note)
 
 
 def float_tolerance(module: IRModule) -> Tolerance:
@@ -144,6 +177,9 @@ def run_oracle_reference(
     subgraph = compiled.module.origin.subgraph
     integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
     names = _names_in_file(compiled.source, subgraph, runtime)
+    axis = graph.settings.axis
+    if axis is not None:
+        samples = [{k: v for k, v in s.items() if k != axis.name} for s in samples]
     result = run_reference(
         compiled.source,
         [_renamed(sample, names) for sample in samples],

@@ -22,6 +22,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.flows.model.model import write_file
+from firmwright.flows.samples.bounded_shapes import inputs_at, with_size
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     convert_values,
@@ -31,7 +32,7 @@ from firmwright.flows.samples.input_values import (
     half_rounding,
 )
 from firmwright.ir.graph.nodes import Function
-from firmwright.ir.module import IoTensor
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_samples
 from firmwright.pipeline import Compilation
@@ -85,6 +86,36 @@ def generate_samples(
     return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 
+def generate_sizes(
+    compiled: Compilation,
+    count: int,
+    seed: int,
+    ranges: Mapping[int, Mapping[str, tuple[int, int]]],
+) -> SampleBatch:
+    """Return samples of all sizes in turn: `count`, but at least one of each size.
+
+    `ranges` are those of inputs at each size.
+    """
+    axis = compiled.module.settings.axis
+    assert axis is not None
+    total = max(count, len(axis.sizes))
+    samples: list[Tensors] = []
+    for index, size in enumerate(axis.sizes):
+        own = len(range(index, total, len(axis.sizes)))
+        limits = {**ranges.get(size, {}), axis.name: (size, size)}
+        inputs = inputs_at(compiled, size)
+        # A first sample of zeros tells nothing of the elements in use.
+        samples += generate_samples(inputs, own + 1, seed + size, limits).samples[1:]
+    return SampleBatch(tuple(samples), stacked=False)
+
+
+def generate_largest(module: IRModule, count: int, seed: int = 0) -> SampleBatch:
+    """Return samples of a model, of the largest size if it has a bounded axis."""
+    axis = module.settings.axis
+    ranges = {} if axis is None else {axis.name: (axis.most, axis.most)}
+    return generate_samples(module.io.inputs, count, seed, ranges)
+
+
 def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
     """Raise UsageError if the samples, which are kept in memory, exceed a limit."""
     needed = count * sum(tensor.type.size_bytes + _ARRAY_BYTES for tensor in inputs)
@@ -94,13 +125,13 @@ def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
         raise UsageError(what, hint=hint)
 
 
-def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
+def measured_sample(module: IRModule) -> Tensors:
     """Return the sample of measurements: 0, or 3 for floats.
 
     Routines for floats end early at zeros.
     """
-    has_floats = any(tensor.type.dtype.is_float for tensor in inputs)
-    return generate_samples(inputs, 4).samples[3 if has_floats else 0]
+    has_floats = any(tensor.type.dtype.is_float for tensor in module.io.inputs)
+    return generate_largest(module, 4).samples[3 if has_floats else 0]
 
 
 def make_batch(
@@ -263,7 +294,11 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     inputs = compiled.module.io.inputs
     if Path(path).suffix.lower() != ".wav":
         rounding = half_rounding(compiled.module)
-        batch = make_batch(read_npz(path), inputs, path, rounding)
+        arrays: Tensors = read_npz(path)
+        if compiled.resized:
+            arrays, size = with_size(arrays, compiled)
+            inputs = inputs_at(compiled, size)
+        batch = make_batch(arrays, inputs, path, rounding)
         return with_float_warnings(batch, compiled)
     types = [tensor.type.dtype for tensor in inputs]
     if types != [INT16] or not _has_front_end(compiled):

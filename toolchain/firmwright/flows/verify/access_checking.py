@@ -8,6 +8,7 @@ outside all buffers.
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -23,6 +24,7 @@ from firmwright.flows.board.model_session import (
     SessionOptions,
     make_library_model,
 )
+from firmwright.flows.samples import bounded_shapes
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import RelocatedBuffer
@@ -50,6 +52,7 @@ class CheckedLibrary:
             moved or self.moved,
             _operator_labels(module),
             frozenset(tensor.buffer for tensor in preserved),
+            partial(bounded_shapes.used_bytes, self.compiled),
         )
         return ModelSession(self.compiled, session, None)
 

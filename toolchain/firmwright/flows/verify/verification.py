@@ -20,6 +20,7 @@ from firmwright.base.html_views import show_html
 from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.executors import Executor, run_calls
 from firmwright.flows.predict.run_schedule import operator_devices
+from firmwright.flows.samples.bounded_shapes import axis_of, compilation_at
 from firmwright.flows.samples.reference_outputs import (
     ReferenceOutputs,
     compute_reference,
@@ -30,6 +31,7 @@ from firmwright.flows.samples.sample_batches import (
     SampleBatch,
     Tensors,
     generate_samples,
+    generate_sizes,
 )
 from firmwright.flows.verify.first_divergence import (
     FirstDivergence,
@@ -110,8 +112,7 @@ def verify(
 ) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
-        inputs, ranges = compiled.module.io.inputs, index_ranges(compiled)
-        batch = generate_samples(inputs, samples, seed, ranges)
+        batch = verification_samples(compiled, samples, seed)
     with ThreadPoolExecutor(1) as pool:
         reference_future = pool.submit(
             _reference, compiled, batch, expected, find_first_divergence
@@ -146,6 +147,18 @@ def verify(
         runtime = identify_recording_runtime(compiled, batch.samples, expected)
         result = replace(result, explanation=runtime)
     return result
+
+
+def verification_samples(compiled: Compilation, count: int, seed: int) -> SampleBatch:
+    """Return `count` samples, or of a bounded axis at least one of every size."""
+    axis = axis_of(compiled)
+    if axis is None:
+        inputs, ranges = compiled.module.io.inputs, index_ranges(compiled)
+        return generate_samples(inputs, count, seed, ranges)
+    ranges_of_sizes: dict[int, Mapping[str, tuple[int, int]]] = {}
+    for size in axis.sizes:
+        ranges_of_sizes[size] = index_ranges(compilation_at(compiled, size))
+    return generate_sizes(compiled, count, seed, ranges_of_sizes)
 
 
 def _remark(comparison: Comparison, reference: ReferenceOutputs) -> str:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from firmwright.frontends.onnx.opset_conversion import (
         convert_opset as convert_opset,
     )
+    from firmwright.frontends.onnx.preprocess import BoundedShapes as BoundedShapes
     from firmwright.frontends.onnx.preprocess import ModelOverrides as ModelOverrides
     from firmwright.frontends.onnx.preprocess import open_inputs as open_inputs
     from firmwright.frontends.onnx.preprocess import (
@@ -21,7 +22,12 @@ __getattr__ = export_on_use(
     {
         "importer": ["import_onnx"],
         "opset_conversion": ["convert_opset"],
-        "preprocess": ["ModelOverrides", "open_inputs", "preprocess_model"],
+        "preprocess": [
+            "BoundedShapes",
+            "ModelOverrides",
+            "open_inputs",
+            "preprocess_model",
+        ],
         "reader": ["is_onnx"],
     },
 )

@@ -1,5 +1,7 @@
 """Completion of an ONNX file: shapes, fixed inputs, external data, class labels."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +12,39 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.frontends.onnx.protobuf import Message, dtype_name, onnx_package
 from firmwright.frontends.onnx.reader import parse_model
+from firmwright.ir.bounded_axis import BoundedAxis
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedShapes:
+    """A bounded axis, and its places in the shapes of the inputs that have it."""
+
+    axis: BoundedAxis
+    places: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOverrides:
-    """The user's input shapes and constants (`bindings`: arrays or flat tuples)."""
+    """The user's input shapes and constants (`bindings`: arrays or flat tuples).
+
+    Shapes have the largest size of an axis that is `bounded`.
+    """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bindings: Mapping[str, Array | tuple[float, ...]] = field(default_factory=dict)
+    bounded: BoundedShapes | None = None
+
+    def at(self, size: int) -> ModelOverrides:
+        """Return the overrides at one size of the bounded axis."""
+        if self.bounded is None:
+            return self
+        shapes = dict(self.shapes)
+        for name, places in self.bounded.places.items():
+            sizes = list(shapes[name])
+            for place in places:
+                sizes[place] = size
+            shapes[name] = tuple(sizes)
+        return ModelOverrides(shapes, self.bindings)
 
 
 def preprocess_model(
