@@ -54,6 +54,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
         "reference/link.md",
         "reference/numerics.md",
         "reference/onnx.md",
+        "reference/bounded-axes.md",
         "reference/pytorch.md",
         "reference/state.md",
         "reference/custom-operators.md",
