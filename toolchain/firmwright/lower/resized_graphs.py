@@ -19,7 +19,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.size_formula import fit_size_formula
 from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.graph.evaluate import evaluate_graph, initial_state
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ops.opdef import OpTable
@@ -51,12 +51,17 @@ class ResizedGraphs:
         )
 
     def _described(self, call: Call, size: int) -> object:
-        constants = self.modules[size].constants
+        module = self.modules[size]
         parts: list[object] = [call.attrs]
-        for value in (*call.inputs, *call.outputs):
+        values: list[Value | None] = [*call.inputs, *call.outputs]
+        if called_functions(call):
+            for graph in module.graphs[1:]:
+                parts.append(graph)
+                values += graph.values
+        for value in values:
             parts.append(None if value is None else value.type)
             if value is not None and value.constant is not None:
-                parts.append(constants[value.constant].data)
+                parts.append(module.constants[value.constant].data)
         return parts
 
 
@@ -71,6 +76,10 @@ def resize_graphs(
     Raises NotSupportedError if the graph of a size is another one.
     """
     entry = modules[axis.most].entry_graph
+    for module in modules.values():
+        states = module.entry_graph.state
+        if [s.value.type for s in states] != [s.value.type for s in entry.state]:
+            raise NotSupportedError(f"the state has other shapes for each {axis.name}")
     calls: dict[int, dict[str, Call]] = {size: {} for size in axis.sizes}
     own = {size: _by_output(modules[size].entry_graph) for size in axis.sizes}
     changed: set[int] = set()
