@@ -342,7 +342,7 @@ class _CollageSearch:
         """Return the length of the schedule of operators that the timer counts."""
         assert self.setup is not None
         by_timer = replace(self.setup, method=TIMER)
-        sample = measured_sample(compiled.module.io.inputs)
+        sample = measured_sample(compiled.module)
         counts, _ = measure_operators(compiled, by_timer, sample)
         times = modeled_times(compiled)
         schedule = schedule_run(compiled.module, counts, times)
