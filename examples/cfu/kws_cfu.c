@@ -58,8 +58,9 @@ static int8_t requantize(int32_t sum, int32_t multiplier, int32_t shift)
 void kws_cfu_conv(const int8_t *x, const int8_t *filters, const int32_t *bias,
                   const int32_t *multipliers, const int32_t *shifts, int8_t *y, int32_t x_rows,
                   int32_t x_columns, int32_t x_channels, int32_t y_rows, int32_t y_columns,
-                  int32_t y_channels, int32_t rows, int32_t columns, int32_t step_down,
-                  int32_t step_right, int32_t top, int32_t left, int32_t x_is_raw)
+                  int32_t y_channels, int32_t rows, int32_t columns, int32_t depth,
+                  int32_t channel_step, int32_t step_down, int32_t step_right, int32_t top,
+                  int32_t left, int32_t x_is_raw)
 {
     for (int32_t place = 0; place < y_rows * y_columns; ++place) {
         const int32_t first_row = place / y_columns * step_down - top;
@@ -69,35 +70,12 @@ void kws_cfu_conv(const int8_t *x, const int8_t *filters, const int32_t *bias,
             for (int32_t tap = 0; tap < rows * columns; ++tap) {
                 const int32_t r = first_row + tap / columns, c = first_column + tap % columns;
                 if (r >= 0 && r < x_rows && c >= 0 && c < x_columns) {
-                    sum = add_products(&x[(r * x_columns + c) * x_channels],
-                                       &filters[(o * rows * columns + tap) * x_channels],
-                                       x_channels, x_is_raw);
+                    const int32_t at = (r * x_columns + c) * x_channels + o * channel_step;
+                    sum = add_products(&x[at], &filters[(o * rows * columns + tap) * depth], depth,
+                                       x_is_raw);
                 }
             }
             y[place * y_channels + o] = requantize(sum + bias[o], multipliers[o], shifts[o]);
-        }
-    }
-}
-
-void kws_cfu_depthwise(const int8_t *x, const int8_t *filters, const int32_t *bias,
-                       const int32_t *multipliers, const int32_t *shifts, int8_t *y, int32_t x_rows,
-                       int32_t x_columns, int32_t channels, int32_t y_rows, int32_t y_columns,
-                       int32_t rows, int32_t columns, int32_t step_down, int32_t step_right,
-                       int32_t top, int32_t left, int32_t x_is_raw)
-{
-    for (int32_t place = 0; place < y_rows * y_columns; ++place) {
-        const int32_t first_row = place / y_columns * step_down - top;
-        const int32_t first_column = place % y_columns * step_right - left;
-        for (int32_t o = 0; o < channels; ++o) {
-            int32_t sum = CFU(0, CLEAR, 0, 0);
-            for (int32_t tap = 0; tap < rows * columns; ++tap) {
-                const int32_t r = first_row + tap / columns, c = first_column + tap % columns;
-                if (r >= 0 && r < x_rows && c >= 0 && c < x_columns) {
-                    sum = add_products(&x[(r * x_columns + c) * channels + o],
-                                       &filters[tap * channels + o], 1, x_is_raw);
-                }
-            }
-            y[place * channels + o] = requantize(sum + bias[o], multipliers[o], shifts[o]);
         }
     }
 }

@@ -17,19 +17,14 @@
 #endif
 #endif
 
-/* Rows, columns and channels of input, output and filters; channels of filters are those of the
- * input. `x_is_raw` chooses the zero point of the input: 83, or -128. */
+/* A filter [rows, columns, depth] for each output channel reads `depth` channels of the input, from
+ * channel `channel_step` times its own number: 0, or 1 for a depthwise convolution. `x_is_raw`
+ * chooses the zero point of the input: 83, or -128. */
 void kws_cfu_conv(const int8_t *x, const int8_t *filters, const int32_t *bias,
                   const int32_t *multipliers, const int32_t *shifts, int8_t *y, int32_t x_rows,
                   int32_t x_columns, int32_t x_channels, int32_t y_rows, int32_t y_columns,
-                  int32_t y_channels, int32_t rows, int32_t columns, int32_t step_down,
-                  int32_t step_right, int32_t top, int32_t left, int32_t x_is_raw);
-
-/* Each channel has its own filter. */
-void kws_cfu_depthwise(const int8_t *x, const int8_t *filters, const int32_t *bias,
-                       const int32_t *multipliers, const int32_t *shifts, int8_t *y, int32_t x_rows,
-                       int32_t x_columns, int32_t channels, int32_t y_rows, int32_t y_columns,
-                       int32_t rows, int32_t columns, int32_t step_down, int32_t step_right,
-                       int32_t top, int32_t left, int32_t x_is_raw);
+                  int32_t y_channels, int32_t rows, int32_t columns, int32_t depth,
+                  int32_t channel_step, int32_t step_down, int32_t step_right, int32_t top,
+                  int32_t left, int32_t x_is_raw);
 
 #endif

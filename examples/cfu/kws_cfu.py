@@ -59,31 +59,33 @@ class KwsCfu(Backend):
 
     @lowers(op("conv2d", *WEIGHTED), takes=can_compute)
     def conv(self, kernel):
-        self.run(kernel, kernel.call("conv2d"), "kws_cfu_conv")
+        call = kernel.call("conv2d")
+        self.run(kernel, call, call.constant_array(1), channel_step=0)
 
     @lowers(op("depthwise_conv2d", *WEIGHTED), takes=can_compute)
     def depthwise(self, kernel):
-        self.run(kernel, kernel.call("depthwise_conv2d"), "kws_cfu_depthwise")
+        call = kernel.call("depthwise_conv2d")
+        filters = call.constant_array(1).transpose(3, 1, 2, 0)
+        self.run(kernel, call, filters, channel_step=1)
 
-    def run(self, kernel, call, function):
-        """Emit the call of a C function of kws_cfu.h."""
-        x, w, y = call.input(0).shape, call.input(1).shape, call.output.shape
+    def run(self, kernel, call, filters, channel_step):
+        """Emit the call of the C function for filters of the shape [o, h, w, depth]."""
         attrs, step = call.attributes(WindowAttrs), conv2d.requantization_of(call)
         factors = np.array([step.multipliers, step.shifts], np.int32)
-        multipliers, shifts = np.broadcast_to(factors, (2, y[3]))
-        outputs = y[1:3] if call.op == "depthwise_conv2d" else y[1:]
+        multipliers, shifts = np.broadcast_to(factors, (2, len(filters)))
         kernel.extern(
-            function,
+            "kws_cfu_conv",
             [
                 kernel.inputs[0],
-                kernel.constant("filters", call.constant_array(1), INT8),
+                kernel.constant("filters", np.ascontiguousarray(filters), INT8),
                 kernel.constant("bias", conv2d.bias_of(call, "int32"), INT32),
                 kernel.constant("multipliers", multipliers, INT32),
                 kernel.constant("shifts", shifts, INT32),
                 kernel.outputs[0],
-                *x[1:],
-                *outputs,
-                *w[1:3],
+                *call.input(0).shape[1:],
+                *call.output.shape[1:],
+                *filters.shape[1:],
+                channel_step,
                 *attrs.stride,
                 attrs.padding[0],
                 attrs.padding[2],
