@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from firmwright.base.errors import BoardError
 from firmwright.boards import load_board
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
+from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.reference_outputs import run_oracle_reference
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import PoolInfo
+from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.plan import Plan
 from firmwright.pipeline import Compilation, Options, bundle, compile_model
 
@@ -190,3 +193,61 @@ def test_a_dma_driver_maintains_the_caches(
         symbol.name for symbol in image.sizes.symbols
     }
     assert verify(done, samples=3).mismatches == 0
+
+
+EXTERNAL = 0x80000000
+"""The PSRAM of mps2-an521, of which its board file has no pool."""
+
+
+def external(scope: str = "global", start: int | None = EXTERNAL) -> PoolInfo:
+    return PoolInfo("ext", 1 << 20, access="ro", scope=scope, start=start)
+
+
+@pytest.mark.qemu
+def test_constants_are_linked_at_an_address_that_the_user_gives(
+    compiled: Compile,
+) -> None:
+    done = compiled("digits", board="mps2-an521", const_pools=(external(),))
+    image = build_image(done)
+    used = {region.name: region.used_bytes for region in image.sizes.regions}
+    assert used["ext"] > 6000
+    assert verify(
+        done, samples=1, open_with=lambda what: open_session(what, image=image)
+    ).exact
+    again = compile_for(parse_module(print_module(done.imported)))
+    assert again.tree.files == done.tree.files
+
+
+@pytest.mark.parametrize(
+    ("start", "problem"),
+    [(0x10001000, "ext overlaps code at 0x10001000"), (0xFFFF0000, "above 32 bits")],
+)
+def test_addresses_of_other_memory_are_refused(
+    start: int, problem: str, compiled: Compile
+) -> None:
+    with pytest.raises(BoardError, match=problem):
+        compiled("digits", board="mps2-an521", const_pools=(external(start=start),))
+
+
+@pytest.mark.parametrize("scope", ["port", "async"])
+@pytest.mark.parametrize(
+    ("board", "given"),
+    [
+        pytest.param("host", {"devices": ("cpu0", "cpu1")}, marks=pytest.mark.host_c),
+        pytest.param("host", {"target": "vanilla"}, marks=pytest.mark.host_c),
+        pytest.param(
+            "mps2-an521",
+            {"target": "vanilla"},
+            marks=[pytest.mark.qemu, pytest.mark.deep],
+        ),
+    ],
+)
+def test_other_devices_compute_with_constants_that_a_function_reads(
+    board: str, given: dict[str, Any], scope: str, compiled: Compile
+) -> None:
+    """Constants of an engine with private memory stay in the image: init copies them."""
+    pool = external(scope, None if board == "host" else EXTERNAL)
+    done = compiled("digits", board=board, const_pools=(pool,), **given)
+    placed = {constant.pool for constant in done.module.constants.values()}
+    assert placed == ({"", "ext"} if board == "mps2-an521" else {"ext"})
+    assert verify(done, samples=1).exact

@@ -300,6 +300,38 @@ def test_results_on_a_board_are_exact_and_timed(given: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    ("module", "copies"),
+    [
+        (branches(conv("t", "x"), conv("e", "x", 1)), {"r_in_sram": "sram"}),
+        (
+            loop(conv("a", "k") + relu("m", "a"), results="%m, %k"),
+            {"r": "sram", "s": "bank", "a_in_sram": "sram"},
+        ),
+    ],
+    ids=["branch", "loop"],
+)
+def test_an_input_in_the_bank_is_read_there_in_control_flow(
+    module: IRModule, copies: dict[str, str]
+) -> None:
+    """The engine's input is not copied to the core's memory and back.
+
+    The initial values of both variables of the loop are copied before it.
+    """
+    done = compiled(module, device_assignments=(("x", "vanilla0", "bank"),))
+    assert done.module.plan is not None
+    written: dict[str, str] = {}
+    for call in run_calls(done):
+        if "device_copy" in call.callee:
+            target = call.args[1]
+            assert isinstance(target, tir.AccessPtr)
+            name = target.buffer.name
+            written[name] = done.module.plan.placements[name].pool
+    assert written == copies
+    assert is_right(done)
+
+
 PLAIN = branches(relu("t", "x"), relu("e", "x"))
 MIXED = CASES["in one branch"][0]
 

@@ -4,7 +4,13 @@ from firmwright.boards.clock import Clock
 from firmwright.boards.load import list_boards, list_chips, load_board, load_chip
 from firmwright.boards.memory import MemoryRegion
 from firmwright.boards.peripherals import Console, PerformanceCounter
-from firmwright.boards.schema import Board, Compiler, Limits, RunConfig
+from firmwright.boards.schema import (
+    Board,
+    Compiler,
+    Limits,
+    RunConfig,
+    with_const_pools,
+)
 
 __all__ = [
     "Board",
@@ -19,4 +25,5 @@ __all__ = [
     "list_chips",
     "load_board",
     "load_chip",
+    "with_const_pools",
 ]

@@ -1,6 +1,6 @@
 """The memory map of a board: address regions and the pools that they hold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -153,7 +153,7 @@ def read_memory_regions(
     for row in rows:
         with problems.collect():
             region = read_table(row, MemoryRegion)
-            for key, what in _region_problems(region, regions):
+            for key, what in region_problems(region, regions):
                 problems.add(row.error(key, what))
             regions.append(region)
     if port != "host" and len(regions) == len(rows):
@@ -165,8 +165,8 @@ def read_memory_regions(
     return tuple(regions)
 
 
-def _region_problems(
-    region: MemoryRegion, earlier: list[MemoryRegion]
+def region_problems(
+    region: MemoryRegion, earlier: Sequence[MemoryRegion]
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys whose values are wrong, each with a sentence."""
     if region.end > ADDRESSES:

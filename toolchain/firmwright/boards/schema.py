@@ -1,5 +1,6 @@
 """The board description: an immutable `Board`, which `reader.py` reads from TOML."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -8,7 +9,12 @@ from firmwright.base.rounding import round_up
 from firmwright.boards import peripherals
 from firmwright.boards.clock import Clock
 from firmwright.boards.flash_tools import FlashTools
-from firmwright.boards.memory import BANDWIDTH, MemoryKind, MemoryRegion
+from firmwright.boards.memory import (
+    BANDWIDTH,
+    MemoryKind,
+    MemoryRegion,
+    region_problems,
+)
 from firmwright.boards.toml_table import TomlKey, TomlTable
 from firmwright.ir.core import PoolInfo
 
@@ -300,6 +306,31 @@ class Board:
         if not self.memory:
             return None
         return sum(r.size_bytes for r in self.memory if r.kind == kind)
+
+
+def with_const_pools(board: Board, pools: Iterable[PoolInfo]) -> Board:
+    """Return the board with a region for each pool that has an address.
+
+    Raise BoardError if it overlaps another region.
+    """
+    memory = list(board.memory)
+    for pool in pools:
+        if pool.start is None or pool.size_bytes is None or board.is_host:
+            continue
+        region = MemoryRegion(
+            name=pool.name,
+            start=pool.start,
+            size_bytes=pool.size_bytes,
+            kind="flash",
+            const_pool=pool.name,
+        )
+        if region in memory:
+            continue
+        for _, problem in region_problems(region, memory):
+            what = f"--const-pool {pool.name} at {pool.start:#x}: {problem}"
+            raise BoardError(what, where=board.name, hint="other addresses.")
+        memory.append(region)
+    return replace(board, memory=tuple(memory))
 
 
 def with_memory_of(board: Board, chip: Board) -> Board:

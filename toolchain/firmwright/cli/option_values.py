@@ -110,13 +110,24 @@ def _with_speed(info: PoolInfo, text: str) -> PoolInfo:
 
 
 def const_pool(text: str) -> PoolInfo:
-    """Parse NAME[=BYTES][:MODE]."""
+    """Parse NAME[=BYTES[@ADDRESS]][:MODE]."""
     head, colon, mode = text.partition(":")
+    head, at, address = head.partition("@")
     if colon and mode not in CONSTANT_SCOPES:
         modes = ", ".join(CONSTANT_SCOPES)
         what = f"unknown access mode {mode!r} (choose from {modes})"
         raise argparse.ArgumentTypeError(what)
-    return replace(pool(head), access="ro", scope=CONSTANT_SCOPES[mode or "linked"])
+    info = replace(pool(head), access="ro", scope=CONSTANT_SCOPES[mode or "linked"])
+    if not at:
+        return info
+    try:
+        start = int(address, 0)
+    except ValueError:
+        start = -1
+    if start < 0 or info.size_bytes is None:
+        what = f"{text!r}: expected NAME=BYTES@ADDRESS"
+        raise argparse.ArgumentTypeError(what)
+    return replace(info, start=start)
 
 
 def tensor_pair(text: str, form: str) -> tuple[str, str]:

@@ -33,7 +33,7 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "NAME=1,3,32,32": option_values.input_shape,
     "NAME=VALUES": option_values.input_values,
     "NAME[=BYTES][,SPEED=N...]": option_values.pool,
-    "NAME[=BYTES][:HOW]": option_values.const_pool,
+    "NAME[=BYTES[@ADDRESS]][:HOW]": option_values.const_pool,
     "S": option_values.positive_seconds,
     "TENSOR=DEVICE[:POOL]": option_values.device_assignment,
     "WHAT": option_values.trusted,

@@ -130,7 +130,7 @@ MODULE_ATTRIBUTES: AttrKinds = {
 }
 POOL_ATTRIBUTES: AttrKinds = {
     **dict.fromkeys(
-        ("size_bytes", "read_latency", "write_latency", "cache_line"), COUNT
+        ("size_bytes", "read_latency", "write_latency", "cache_line", "start"), COUNT
     ),
     **dict.fromkeys(("read_bandwidth", "write_bandwidth"), SPEED),
     "access": one_of(("rw", "ro")),

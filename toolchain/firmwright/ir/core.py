@@ -80,7 +80,8 @@ class PoolInfo:
     `global` (linked into `section`), `external` (addressable, programmed by the user),
     `port` and `async` (read into RAM by a function). `cache_line` is the line size of
     the pool's data cache; 0 means no cache. Accelerators that are bus masters cannot
-    access `tightly_coupled` memory.
+    access `tightly_coupled` memory. `start` is the address that the user gives for
+    constants in memory of which the board file has no pool.
     """
 
     name: str
@@ -95,6 +96,7 @@ class PoolInfo:
     section: str = ""
     cache_line: int = 0
     tightly_coupled: bool = False
+    start: int | None = None
 
     def __post_init__(self) -> None:
         if self.section and not LINKER_SECTION.fullmatch(self.section):

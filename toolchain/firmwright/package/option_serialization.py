@@ -155,6 +155,7 @@ def _pool(stored: JsonObject) -> PoolInfo:
         section=as_text(stored.get("section", "")),
         cache_line=as_integer(stored.get("cache_line", 0)),
         tightly_coupled=stored.get("tightly_coupled", False) is True,
+        start=_optional(as_integer, stored.get("start")),
     )
 
 

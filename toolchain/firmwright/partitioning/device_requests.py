@@ -173,12 +173,10 @@ def _unknown_device(
 
 def _check_interface(module: IRModule) -> None:
     """Raise UsageError if the interface has data that only the main core can access."""
-    are_constants_read = any(pool.scope in ("port", "async") for pool in module.pools)
     core_only = {
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
         "--no-link-params": not module.settings.link_params,
-        "constants that a function reads": are_constants_read,
     }
     for option, is_set in core_only.items():
         if is_set:

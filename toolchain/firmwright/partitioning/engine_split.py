@@ -289,6 +289,25 @@ def _engine(device_map: DeviceMap, call: Call) -> _Engine | None:
     return _Engine(name, engine_device(device_map.module, name), backend.tiles)
 
 
+def _placed_domains(module: IRModule, domains: MemoryDomains) -> frozenset[str]:
+    """Return the roots of the domains with a value in a pool of the user's choice.
+
+    A loop variable follows its initial value. The calls of a graph come after those
+    that run it.
+    """
+    placed: set[str] = set()
+    for graph in module.graphs:
+        for value in graph.values:
+            if value.virtual_device.memory_scope:
+                placed.add(domains.root(value.name))
+    for call in domains.calls:
+        if call.op == "while":
+            for initial, variable in zip(call.inputs, call.outputs, strict=False):
+                if initial is not None and domains.root(initial.name) in placed:
+                    placed.add(domains.root(variable.name))
+    return frozenset(placed)
+
+
 @dataclass
 class _TileTransferBuilder:
     """Replaces calls by tiles whose transfers overlap with computation.
@@ -306,9 +325,12 @@ class _TileTransferBuilder:
     read: Set[tuple[_Engine | None, str]]
     """The engines that read a value of a memory domain, with the domain's root."""
     functions: UniqueNamer = field(init=False)
+    placed: frozenset[str] = field(init=False)
+    """The roots of the memory domains in a pool of the user's choice."""
 
     def __post_init__(self) -> None:
         self.functions = UniqueNamer(self.module.functions)
+        self.placed = _placed_domains(self.module, self.domains)
 
     def tile(self, call: Call) -> Sequence[Call]:
         """Return the calls of the tiles, or the call itself if it stays whole."""
@@ -327,8 +349,11 @@ class _TileTransferBuilder:
         (x,), (y,) = call.inputs, call.outputs
         if x is None or not self.splitter.placed.isdisjoint({x.name, y.name}):
             return False
-        is_input_inside = (engine, self.domains.root(x.name)) in self.made
-        is_output_inside = (engine, self.domains.root(y.name)) in self.read
+        roots = self.domains.root(x.name), self.domains.root(y.name)
+        if not self.placed.isdisjoint(roots):
+            return False
+        is_input_inside = (engine, roots[0]) in self.made
+        is_output_inside = (engine, roots[1]) in self.read
         return not is_input_inside and not is_output_inside
 
     def _parts(self, inner: Call, engine: _Engine) -> tuple[CallSlice, ...] | None:

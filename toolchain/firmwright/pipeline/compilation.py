@@ -14,7 +14,7 @@ from firmwright.base.json_input import JsonObject
 from firmwright.base.platform_compat import HAS_ELF_OBJECTS
 from firmwright.base.recursion import call_with_stack, raise_recursion_limit
 from firmwright.base.version import VERSION
-from firmwright.boards import Board, load_board
+from firmwright.boards import Board, load_board, with_const_pools
 from firmwright.build import compiler_flags as build_flags
 from firmwright.build.external_symbols import check_external_symbols
 from firmwright.build.project_files import project_files
@@ -259,6 +259,7 @@ def _lower(
     resized: Mapping[int, ResizedModel] = MappingProxyType({}),
 ) -> LoweredProgram:
     board = load_board(options.board, options.board_dirs)
+    board = with_const_pools(board, options.const_pools)
     imported = module = configure_module(model, board, options)
     if options.update_of is not None:
         check_same_options(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from firmwright.base.errors import UsageError
-from firmwright.boards import Board
+from firmwright.boards import Board, with_const_pools
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 from firmwright.ir.module import IRModule
@@ -114,10 +114,11 @@ def resolve_constant_pools(
         )
     if board.is_host:
         return tuple(asked)
-    own = {pool.name: pool for pool in board.const_pools()}
+    own = {pool.name: pool for pool in with_const_pools(board, asked).const_pools()}
     pools: list[PoolInfo] = []
     for pool in asked:
         restricted = _restrict_board_pool(board, own, pool)
+        restricted = replace(restricted, start=pool.start)
         pools.append(_set_access_mode(board, restricted, pool.scope))
     return tuple(pools)
 
@@ -168,6 +169,8 @@ def _restrict_board_pool(
         key = "pool" if is_writable else "const_pool"
         what = f"board {board.name} has no {kind} {asked.name}."
         hint = f"a board file of which a [[memory]] has {key} = {asked.name!r}."
+        if not is_writable:
+            hint = f"--const-pool {asked.name}=BYTES@ADDRESS, or {hint}"
         if own:
             hint = f"one of {', '.join(own)}, or {hint}"
         raise UsageError(what, hint=hint)

@@ -1,7 +1,8 @@
 """Assignment of constants to read-only pools.
 
 Constants are assigned in order of use, each to the first pool that has room. Without
-read-only pools, all stay in the program image.
+read-only pools, all stay in the program image. So do those that `NAME_init` copies to
+RAM for a kernel, unless a pool is linked too.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,14 @@ from dataclasses import replace
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.base.rounding import round_up
 from firmwright.ir import tir
-from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, constant_pools, hash_bytes
+from firmwright.ir.constant_pools import (
+    IMAGE_ALIGNMENT,
+    UNLINKED_SCOPES,
+    constant_pools,
+    hash_bytes,
+)
 from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.graph.devices import CONSTANTS_POOL_ATTR
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.traversal import callees, used_constants
 
@@ -24,12 +31,25 @@ def run(module: IRModule) -> IRModule:
         return module
     constants = dict(module.constants)
     used_bytes = {pool.name: hash_bytes(pool) for pool in pools}
+    linked = [pool for pool in pools if pool.scope not in UNLINKED_SCOPES]
+    resident = _resident_constants(module, entry)
     for name in constants_in_order(module, entry):
-        if not constants[name].pool:
-            pool = _first_with_room(pools, used_bytes, constants[name], constants)
+        permitted = linked if name in resident else pools
+        if permitted and not constants[name].pool:
+            pool = _first_with_room(permitted, used_bytes, constants[name], constants)
             constants[name] = replace(constants[name], pool=pool)
             used_bytes[pool] += padded_size_bytes(constants[name])
     return replace(module, constants=constants)
+
+
+def _resident_constants(module: IRModule, entry: tir.PrimFunc) -> set[str]:
+    """Return the constants that are copied once to a pool that kernels require."""
+    names: set[str] = set()
+    for callee in callees(entry.body):
+        kernel = module.functions.get(callee)
+        if isinstance(kernel, tir.PrimFunc) and CONSTANTS_POOL_ATTR in kernel.attrs:
+            names.update(used_constants(kernel.body))
+    return names
 
 
 def constants_in_order(module: IRModule, entry: tir.PrimFunc) -> list[str]:
