@@ -138,6 +138,21 @@ def test_entry_point_reads_state_of_the_other(path: Path, tmp_path: Path) -> Non
     assert done.stdout == "21 23 33 "
 
 
+def test_an_entry_point_given_twice_has_two_variables(path: Path) -> None:
+    """Two copies of a model are two models, each with the entry points after it."""
+    named = [("add", "first_add"), ("ask", "first_ask"), ("add", "second_add")]
+    parts: list[Compilation] = []
+    for key, name in named:
+        model = load_model(f"{path}:{key}", name=name)
+        parts.append(compile_for(model, "host", numerics="tflm"))
+    both = bundle(parts)
+    offsets: list[int] = []
+    for part in both.parts:
+        (state,) = part.module.io.state
+        offsets.append(part.module.memory_plan.placements[state.buffer].offset)
+    assert offsets[0] == offsets[1] != offsets[2]
+
+
 def test_different_initial_values_of_a_variable_are_rejected(path: Path) -> None:
     add, ask = entry_points(path, "host")
     (state,) = ask.module.io.state

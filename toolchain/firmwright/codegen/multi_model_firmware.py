@@ -7,6 +7,7 @@ models share pools; other models have separate ones. Tensors are called MODEL/TE
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.c_identifiers import to_model_identifier
@@ -135,9 +136,12 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
     names = [to_model_identifier(module.name) for module in modules]
     if len(names) < 2:
         raise UsageError("a firmware with several models needs at least two.")
-    for name in names:
-        if names.count(name) > 1:
+    for name, other in combinations(names, 2):
+        if name == other:
             raise UsageError(f"two models have the name {name}.", hint="--name.")
+        if name.upper() == other.upper():
+            what = f"the models {name} and {other} have the same macros."
+            raise UsageError(what, hint="--name.")
     for module in modules:
         main, linked = module.entry, module.settings.link_params
         rows = module.io.stream_input_rows

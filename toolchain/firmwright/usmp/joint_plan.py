@@ -8,8 +8,9 @@ points of a file is one buffer. Constraints within a model are those of its own 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from firmwright.base.errors import (
     DoesNotFitError,
@@ -37,6 +38,8 @@ from firmwright.usmp.memory_planning import make_pool_buffers, place_buffers, po
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, planner_call
 
+JointNames: TypeAlias = Mapping[str, str]
+"""The names of a model's buffers in the joint plan."""
 PERSISTENT_KINDS = ("state", "const")
 """Kinds of buffers that are live before, between, and after runs."""
 PERMUTED_MODELS_MAX = 6
@@ -61,13 +64,16 @@ def plan_jointly(
     memory is short.
     """
     pools = common_pools(modules)
-    _check_shared_variables(modules)
+    names: dict[str, JointNames] = {}
+    for index, module in enumerate(modules):
+        names[module.name] = _joint_names(module, modules[:index])
+    _check_shared_variables(modules, names)
     order = best_run_order([module.memory_plan for module in modules])
-    buffers, constraints = _join_timelines([modules[index] for index in order])
+    buffers, constraints = _join_timelines([modules[index] for index in order], names)
     with planner_call(planner):
         plan = place_buffers(find_planner(planner), buffers, constraints, pools)
         check_plan(plan, buffers, constraints, pools)
-    moved = tuple(_relocate(module, plan) for module in modules)
+    moved = tuple(_relocate(module, names[module.name], plan) for module in modules)
     return JointPlan(moved, order, plan)
 
 
@@ -100,14 +106,15 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
     )
 
 
-def _check_shared_variables(modules: Sequence[IRModule]) -> None:
+def _check_shared_variables(
+    modules: Sequence[IRModule], names: Mapping[str, JointNames]
+) -> None:
     """Raise UsageError if two models initialize a shared variable differently."""
     first_users: dict[str, IRModule] = {}
     first_values: dict[str, bytes] = {}
     for module in modules:
-        joint_names = _joint_names(module)
         for state in module.io.state:
-            variable = joint_names[state.buffer]
+            variable = names[module.name][state.buffer]
             value = module.constants[state.initial].data
             first_user = first_users.setdefault(variable, module)
             if first_values.setdefault(variable, value) != value:
@@ -185,7 +192,7 @@ def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
 
 
 def _join_timelines(
-    modules: Sequence[IRModule],
+    modules: Sequence[IRModule], names_by_model: Mapping[str, JointNames]
 ) -> tuple[tuple[BufferInfo, ...], Constraints]:
     """Return the buffers and constraints of models that run in the order given.
 
@@ -199,7 +206,7 @@ def _join_timelines(
     constraints: list[OffsetConstraint[str]] = []
     begin = 0
     for module in modules:
-        plan, names = module.memory_plan, _joint_names(module)
+        plan, names = module.memory_plan, names_by_model[module.name]
         end = live_end(plan.buffers)
         group = []
         for buffer in plan.buffers:
@@ -220,15 +227,20 @@ def _join_timelines(
     return tuple(buffers.values()), tuple(unique.values())
 
 
-def _joint_names(module: IRModule) -> dict[str, str]:
-    """Return names in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
+def _joint_names(module: IRModule, earlier: Sequence[IRModule]) -> JointNames:
+    """Return names in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE.
+
+    Entry points of a file share its variables. An entry point that is one of the
+    `earlier` models, too, begins another instance of the file, with its own variables.
+    """
     names: dict[str, str] = {}
     for buffer in module.memory_plan.buffers:
         names[buffer.name] = f"{module.name}/{buffer.name}"
     source = module.origin.sha256[:16]
     if source:
+        instance = [other.origin for other in earlier].count(module.origin)
         for state in module.io.state:
-            names[state.buffer] = f"{source}/{state.name}"
+            names[state.buffer] = f"{source}/{instance}/{state.name}"
     return names
 
 
@@ -251,10 +263,9 @@ def _shift_live_ranges(
     return replace(buffer, live=tuple(live))
 
 
-def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
+def _relocate(module: IRModule, joint_names: JointNames, joint_plan: Plan) -> IRModule:
     """Return the module with the joint plan's placements in its plan and AOT main."""
     old, main = module.memory_plan, module.aot_main
-    joint_names = _joint_names(module)
     places: dict[str, Placement] = {}
     tops_of_buffers: dict[str, int] = {}
     for buffer in old.buffers:
