@@ -32,6 +32,7 @@ def test_installed_tools_have_a_version() -> None:
 def test_missing_tools_have_one_install_command_per_manager(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    script(tmp_path, "apt", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path))
     found = by_name()
     assert not found["gcc"].version
@@ -47,6 +48,23 @@ def test_missing_tools_have_one_install_command_per_manager(
         "Debian 12 has no such package, and apt would install nothing"
     )
     assert "pico-sdk-tools" in found["picotool"].install
+
+
+def test_without_apt_the_compiler_of_pypi_is_offered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on macOS and Windows: no command needs apt, and zig builds every board."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "300")
+    found = by_name()
+    for name in ("gcc", "arm-none-eabi-gcc", "riscv64-unknown-elf-gcc"):
+        assert found[name].install == "pip install 'firmwright[zig]', or gcc"
+    commands = install_commands(tuple(found.values()))
+    assert [line for line in commands if "zig" in line] == list(commands)
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "apt install" not in said
+    assert "QEMU, from qemu.org (qemu-system-arm)" in said
 
 
 def test_compiler_without_library_is_reported(

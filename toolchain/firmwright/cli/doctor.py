@@ -149,11 +149,12 @@ def _compilers() -> Iterator[ToolStatus]:
         ("xtensa-lx106-elf", "boards with Xtensa"),
     ):
         program = f"{toolchain}-gcc" if toolchain else "gcc"
-        install = f"apt install {debian_packages(toolchain)}"
+        instead = "" if toolchain.startswith("xtensa") else f"{INSTALL_ZIG}, or gcc"
+        install = _by_apt(debian_packages(toolchain), instead)
         status = _program("compilers", program, enables, install)
         problem = _compiles(status, LIBRARY_OPTIONS.get(toolchain, ()))
         yield replace(status, problem=problem)
-    install = f"apt install {CLANG_PACKAGE}"
+    install = _by_apt(CLANG_PACKAGE)
     clang = _program("compilers", "clang", "--compiler clang", install)
     yield replace(clang, problem=_compiles(clang, ()))
     command = zig_command()
@@ -165,10 +166,21 @@ def _compilers() -> Iterator[ToolStatus]:
 def _programs() -> Iterator[ToolStatus]:
     enables = "run, verify and profile without a board"
     for program, package in EMULATORS.items():
-        yield _program("emulation", program, enables, f"apt install {package}")
-    yield _program("emulation", DEBUGGER, "debug", f"apt install {DEBUGGER}")
+        install = _by_apt(package, "QEMU, from qemu.org")
+        yield _program("emulation", program, enables, install)
+    yield _program("emulation", DEBUGGER, "debug", _by_apt(DEBUGGER))
     for name, tool in TOOLS.items():
-        yield _program("flashing", tool.program, f"flash --runner {name}", tool.install)
+        packages = tool.install.removeprefix("apt install ")
+        is_debian = packages != tool.install
+        install = _by_apt(packages) if is_debian else tool.install
+        yield _program("flashing", tool.program, f"flash --runner {name}", install)
+
+
+def _by_apt(packages: str, instead: str = "") -> str:
+    """Return how to install Debian's packages, or what else to do without apt."""
+    if find_program("apt") is not None:
+        return f"apt install {packages}"
+    return instead or f"the equivalent of Debian's {packages} on this system"
 
 
 def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
