@@ -374,10 +374,19 @@ def speech(folder: Path) -> None:
     (folder / "speech.raw").write_bytes((folder / "speech.wav").read_bytes()[44:])
 
 
+def wake_words(folder: Path) -> None:
+    """The public wake words that the page fetches."""
+    package = pytest.importorskip("pymicro_wakeword", reason="needs its models")
+    shutil.copytree(
+        Path(package.__file__).parent / "models", folder, dirs_exist_ok=True
+    )
+
+
 PREPARE: dict[str, Callable[[Path], None]] = {
     "06_main_loop": images,
     "07_tasks": images,
     "04_uart_audio": speech,
     "debug.md": captured,
     "boards.md": small_board,
+    "wake-words.md": wake_words,
 }

@@ -5,6 +5,7 @@ runs of the models, windows of probabilities, and the wait after a detection.
 """
 
 import json
+import wave
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,24 +35,40 @@ class Listener:
     ignored: int = -ROWS_TO_WAIT
     rows: list[Array] = field(default_factory=list)
 
-    def hears(self, row: Array) -> bool:
-        """Return whether the word is complete with this row."""
-        self.rows.append(row)
-        is_new = len(self.rows) == self.stride
-        if is_new:
-            self.interpreter.set_input(np.stack(self.rows)[None], 0)
-            self.interpreter.invoke()
-            self.last = (self.last + 1) % self.window
-            self.recent[self.last] = int(self.interpreter.get_output(0).ravel()[0])
-            self.rows.clear()
+    is_blocked: bool = False
+
+    def hears(self, row: Array, voice: "Listener | None" = None) -> bool:
+        """Return whether the word is complete with this row, and there is a voice.
+
+        The row has been given to `voice` before.
+        """
+        is_new = self.take(row)
         if self.recent[self.last] < self.cutoff:
             self.ignored = min(self.ignored + 1, 0)
-        is_heard = is_new and self.ignored == 0
-        is_heard = is_heard and sum(self.recent) > self.cutoff * self.window
+        is_heard = is_new and self.ignored == 0 and self.is_above
+        self.is_blocked = is_heard and voice is not None and not voice.is_above
+        if self.is_blocked:
+            return False
         if is_heard:
             self.recent = [0] * self.window
             self.ignored = -ROWS_TO_WAIT
         return is_heard
+
+    def take(self, row: Array) -> bool:
+        """Return whether the model has run with this row."""
+        self.rows.append(row)
+        if len(self.rows) < self.stride:
+            return False
+        self.interpreter.set_input(np.stack(self.rows)[None], 0)
+        self.interpreter.invoke()
+        self.last = (self.last + 1) % self.window
+        self.recent[self.last] = int(self.interpreter.get_output(0).ravel()[0])
+        self.rows.clear()
+        return True
+
+    @property
+    def is_above(self) -> bool:
+        return sum(self.recent) > self.cutoff * self.window
 
 
 def listeners(manifests: Sequence[Path]) -> list[Listener]:
@@ -106,3 +123,11 @@ def sounds(seconds: int, seed: int) -> Array:
                 part = (rng.random(size) < 0.002) * 2.0
         parts.append((part * loudness).clip(-32_768, 32_767))
     return np.concatenate(parts).astype(np.int16)
+
+
+def write_wav(file: Path, sound: Array) -> None:
+    with wave.open(str(file), "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16_000)
+        writer.writeframes(sound.astype("<i2").tobytes())

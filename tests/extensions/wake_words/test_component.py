@@ -29,7 +29,7 @@ ESPHOME = "FIRMWRIGHT_ESPHOME"
 _RAM_LIMIT = 16 * 1024
 
 
-class _State(ctypes.Structure):
+class WordState(ctypes.Structure):
     _fields_ = (
         ("latest", ctypes.c_uint8),
         ("average", ctypes.c_uint8),
@@ -42,13 +42,17 @@ class _State(ctypes.Structure):
 @pytest.fixture(scope="session")
 def library(component: Path, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Return the component's plain C, compiled for this machine without warnings."""
-    file = tmp_path_factory.mktemp("library") / "wake_words.so"
+    return compile_library(component, tmp_path_factory.mktemp("library"))
+
+
+def compile_library(sources: Path, folder: Path) -> ctypes.CDLL:
+    file = folder / "wake_words.so"
     flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion"]
-    sources = sorted(map(str, component.glob("*.c")))
     command = ["gcc", *flags, "-Werror", "-shared", "-fPIC", "-o", str(file)]
-    subprocess.run([*command, *sources], check=True, timeout=120)
+    files = sorted(map(str, sources.glob("*.c")))
+    subprocess.run([*command, *files], check=True, timeout=120)
     library = ctypes.CDLL(str(file))
-    library.wake_words_state.restype = _State
+    library.wake_words_state.restype = WordState
     library.wake_words_phrase.restype = ctypes.c_char_p
     library.wake_words_step.restype = ctypes.c_uint32
     library.wake_words_reset()
@@ -61,7 +65,7 @@ def require_front_end() -> None:
         pytest.skip("needs glibc before 2.41, with whose log1pf TFLM makes its tables")
 
 
-def _step(library: ctypes.CDLL, samples: Array) -> int:
+def hear_step(library: ctypes.CDLL, samples: Array) -> int:
     step = np.ascontiguousarray(samples)
     return int(library.wake_words_step(step.ctypes.data_as(ctypes.c_void_p)))
 
@@ -72,7 +76,7 @@ def _compare(library: ctypes.CDLL, manifests: list[Path], sound: Array) -> int:
     words = listeners(manifests)
     heard = 0
     for number, row in enumerate(feature_rows(sound)):
-        bits = _step(library, sound[number * STEP : (number + 1) * STEP])
+        bits = hear_step(library, sound[number * STEP : (number + 1) * STEP])
         expected = 0
         for index, word in enumerate(words):
             expected |= word.hears(row) << index
@@ -128,7 +132,7 @@ def test_a_disabled_word_is_not_run(library: ctypes.CDLL) -> None:
     library.wake_words_reset()
     library.wake_words_enable(1, False)
     for start in range(0, 16_000, STEP):
-        _step(library, sounds(2, seed=3)[start : start + STEP])
+        hear_step(library, sounds(2, seed=3)[start : start + STEP])
     assert library.wake_words_state(1).latest == 0
     assert not library.wake_words_state(1).is_enabled
 

@@ -60,7 +60,8 @@ class Extension:
     export_commands: ModuleNames = ()
     """Modules with `EXPORT_COMMANDS`: value of export --format -> function.
 
-    It performs the verb with its arguments, for packages of more than the models.
+    It performs the verb with its arguments, for packages of more than the models. A key
+    such as `.json` is a suffix of files that are not models, for other formats.
     """
     firmware_mains: ModuleNames = ()
     """Modules with `FIRMWARE_MAINS`: value of --firmware -> maker of a main program."""

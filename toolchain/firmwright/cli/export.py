@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from firmwright.base.extensions import merge_tables
 from firmwright.cli.fit import figures, fit_to_json
@@ -21,8 +22,11 @@ from firmwright.pipeline import Bundle, Compilation, bundle
 
 def run(args: argparse.Namespace) -> Outcome:
     check_several_models(args, {})
-    if command := export_commands().get(args.format):
-        return command(args)
+    commands = export_commands()
+    suffixes = [Path(model).suffix.lower() for model in args.models]
+    for key in (args.format, *suffixes):
+        if command := commands.get(key):
+            return command(args)
     metadata = package_metadata(args)
     compiled = compile_for_export(args)
     package = export_model(
@@ -37,7 +41,10 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def export_commands() -> Mapping[str, Callable[[argparse.Namespace], Outcome]]:
-    """Return the functions of formats that perform the verb themselves, by format."""
+    """Return the functions of extensions that perform the verb themselves.
+
+    Their keys are formats, or suffixes of the files that they take.
+    """
     return merge_tables(
         None, "EXPORT_COMMANDS", lambda extension: extension.export_commands
     )

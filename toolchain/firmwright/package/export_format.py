@@ -57,6 +57,11 @@ class ExportFormat(ABC):
         """
 
     @property
+    def template_packages(self) -> tuple[str, ...]:
+        """The packages with templates; the first with a template of a path counts."""
+        return (self.package, _CORE)
+
+    @property
     def sources_folder(self) -> str:
         """The folder of the model's C, which the package's tests compile, or ""."""
         return ""
@@ -72,14 +77,21 @@ class TemplateFormat(ExportFormat):
     """A format with the model's C in `folder`, amid the files of templates/NAME.
 
     NAME in the paths of the templates is the name of the exported package, VENDOR its
-    owner's. `sets_flags` says whether a file or library can have compiler flags of its
-    own, and `links_objects` whether object files and archives can be linked besides
+    owner's. `overrides` is a Python package with templates of the same paths that are
+    used instead. `sets_flags` says whether a file or library can have compiler flags of
+    its own, and `links_objects` whether object files and archives can be linked besides
     sources.
     """
 
     folder: str
+    overrides: str = ""
     sets_flags: bool = True
     links_objects: bool = True
+
+    @property
+    def template_packages(self) -> tuple[str, ...]:
+        first = (self.overrides,) if self.overrides else ()
+        return (*first, self.package, _CORE)
 
     @property
     def sources_folder(self) -> str:
@@ -151,7 +163,7 @@ def export_package(
 
 def describe_usage(exported: ExportInput, form: ExportFormat, place: str) -> str:
     """Return how a build uses the package in the folder or file `place`."""
-    environment = template_environment(form.package, _CORE)
+    environment = template_environment(*form.template_packages)
     values = {
         "form": form.name,
         "folder": form.sources_folder,
@@ -190,7 +202,7 @@ def _render_templates(
         **template_values(exported),
         **(more or {}),
     }
-    environment = template_environment(form.package, _CORE)
+    environment = template_environment(*form.template_packages)
     content: Content = {}
     for path in _paths(files(home) / "templates" / folder, ""):
         text = environment.get_template(f"{folder}/{path}").render(values)

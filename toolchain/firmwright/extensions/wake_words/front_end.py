@@ -8,6 +8,8 @@ from firmwright.audio.features import Features, FrontEnd
 from firmwright.flows.model.model import Model
 
 SAMPLE_RATE = 16_000
+FRONT_END = "audio_features"
+"""The name of its model."""
 FEATURES = 40
 """The values of a row."""
 _FRAME_MS = 30

@@ -286,7 +286,7 @@ def _counts(
     scale = timed.calibration.scale if timed.calibration else 1.0
 
     def share(cells: Iterable[InstructionCount]) -> InstructionShare:
-        return _share(cells, code, timing, scale)
+        return sum_of_counts(cells, code, timing, scale)
 
     everything = list(own)
     for group in operators.values():
@@ -317,11 +317,11 @@ def _timing(board: Board) -> CoreTiming | None:
     return replace(timing, source=f"{timing.source}; calibrated on {own.measured}")
 
 
-def _share(
+def sum_of_counts(
     cells: Iterable[InstructionCount],
     code: CodeIndex,
     timing: CoreTiming | None,
-    scale: float,
+    scale: float = 1.0,
 ) -> InstructionShare:
     """Return the sums of instructions, with the cycles of their paths by the timing.
 
