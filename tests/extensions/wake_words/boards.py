@@ -55,7 +55,7 @@ def build_firmware(manifests: Sequence[Path], board: str, folder: Path) -> Image
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What firmware heard in each run.
+    """Probabilities and detections of each run on a board.
 
     Attributes:
         probabilities: Of each word, uint8 [runs, words].
@@ -69,7 +69,7 @@ class Heard:
 
 
 def listen_on(image: Image, sound: Array) -> Heard:
-    """Return what firmware hears in each run of `sound`, int16."""
+    """Return the probabilities and detections of firmware in `sound`, int16."""
     symbols = {symbol.name: symbol for symbol in image.sizes.symbols}
     buffer, size = symbols[_SOUND].address, 4 + image_words(image) + 1
     board = load_board(image.board)

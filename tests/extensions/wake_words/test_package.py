@@ -1,4 +1,4 @@
-"""Manifests in the formats for C sources: their examples listen; what is refused."""
+"""Manifests in the formats for C sources: their examples listen; refused options."""
 
 import json
 import subprocess

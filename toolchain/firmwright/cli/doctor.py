@@ -177,7 +177,7 @@ def _programs() -> Iterator[ToolStatus]:
 
 
 def _by_apt(packages: str, instead: str = "") -> str:
-    """Return how to install Debian's packages, or what else to do without apt."""
+    """Return how to install Debian's packages, or `instead` without apt."""
     if find_program("apt") is not None:
         return f"apt install {packages}"
     return instead or f"the equivalent of Debian's {packages} on this system"
