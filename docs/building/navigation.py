@@ -46,6 +46,9 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "reference/README.md": (
         "reference/cli.md",
         "reference/operators.md",
+        "reference/fwir.md",
+        "reference/tir.md",
+        "reference/passes.md",
         "reference/python.md",
         "reference/c.md",
         "reference/runtime.md",

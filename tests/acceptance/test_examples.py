@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from firmwright.build import build_project
 from firmwright.cli.main import main
 from firmwright.device.transport import Transport
 from firmwright.device.transport_selection import open_transport
+from firmwright.flows.board.model_session import open_session as session
+from firmwright.flows.model.compilation import compile_for
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -245,3 +248,55 @@ def test_gestures_become_a_verified_program() -> None:
     assert share == "100 % of the recordings held out are recognized"
     assert equal == "mps2-an386: 32 answers equal those of scikit-learn"
     assert [line.split()[-1] for line in answers] == ["rest", "shake", "circle", "tap"]
+
+
+STABLEHLO = """\
+module @jit_small {
+  func.func public @main(%arg0: tensor<1x3x3x1xi8> loc("x")) -> (tensor<1x4xf32>) {
+    %c = stablehlo.constant dense<[[[[2]], [[-3]]]]> : tensor<1x2x1x1xi8> loc(#loc1)
+    %cst = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %0 = stablehlo.convolution(%arg0, %c) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[0, 0], [0, 0]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x3x3x1xi8>, tensor<1x2x1x1xi8>) -> tensor<1x3x2x1xi32>
+    %1 = stablehlo.convert %0 : (tensor<1x3x2x1xi32>) -> tensor<1x3x2x1xf32>
+    %2 = "stablehlo.reduce_window"(%1, %cst) <{window_dimensions = array<i64: 1, 2, 1, 1>}> ({
+    ^bb0(%arg1: tensor<f32>, %arg2: tensor<f32>):
+      %6 = stablehlo.maximum %arg1, %arg2 : tensor<f32>
+      stablehlo.return %6 : tensor<f32>
+    }) : (tensor<1x3x2x1xf32>, tensor<f32>) -> tensor<1x2x2x1xf32>
+    %3 = call @halved(%2) : (tensor<1x2x2x1xf32>) -> tensor<1x4xf32>
+    return %3 : tensor<1x4xf32>
+  }
+  func.func private @halved(%arg0: tensor<1x2x2x1xf32>) -> tensor<1x4xf32> {
+    %cst = stablehlo.constant dense<5.000000e-01> : tensor<f32>
+    %0 = stablehlo.reshape %arg0 : (tensor<1x2x2x1xf32>) -> tensor<1x4xf32>
+    %1 = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<f32>) -> tensor<1x4xf32>
+    %2 = stablehlo.multiply %0, %1 : tensor<1x4xf32>
+    return %2 : tensor<1x4xf32>
+  }
+}
+"""
+"""A network in the form in which JAX exports it."""
+
+
+@pytest.mark.host_c
+def test_stablehlo_becomes_a_verified_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES / "16_stablehlo")
+    read_stablehlo = import_module("stablehlo").read_stablehlo
+    x = np.arange(-4, 5, dtype=np.int8).reshape(1, 3, 3, 1)
+    with session(compile_for(read_stablehlo(STABLEHLO, "small"))) as small:
+        found = small.run(x)
+    wide = x[0, :, :, 0].astype(np.int32)
+    sums = 2 * wide[:, :2] - 3 * wide[:, 1:]
+    wanted = np.maximum(sums[:2], sums[1:]).reshape(1, 4) / 2
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(ValueError, match=r"not supported: .*stablehlo\.cosine"):
+        read_stablehlo(STABLEHLO.replace("convert", "cosine"), "small")
+
+
+@pytest.mark.host_c
+def test_networks_of_jax_give_its_outputs() -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+    classes, image, integers = run_script("16_stablehlo/networks.py").splitlines()
+    assert classes.startswith("classes on host: 80 values, ")
+    assert float(classes.split()[-1]) < 1e-6
+    assert image == "image on host: 200 values, 0 differ, by at most 0.0e+00"
+    assert integers == "integers on host: 80 values, 0 differ, by at most 0.0e+00"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from firmwright.conformance.case_tables import EMULATED_BOARDS
 from firmwright.flows.verify.operator_catalog import (
@@ -36,12 +36,18 @@ computed as int8. See [numerics](numerics.md) for rounding, and
 [adding an operator](../developing/adding-an-operator.md).
 
 {table}
-## Inputs and attributes
+## Inputs, results and attributes
 
-The calls of these operators in [module text](../developing/architecture.md) and in `GraphBuilder.call`. An input
+The calls of these operators in [module text](fwir.md) and in `GraphBuilder.call`. An input or a result
 with `?` may be absent, one with `...` repeats. Attributes with a default may be omitted.
 
 {attributes}
+## Semantics
+
+What the operators compute, by the file of Firmwright that defines them. Layouts are those of TFLite (NHWC, weights OHWI)
+unless a text says otherwise. [Numerics](numerics.md) has the exact arithmetic of quantized operators in each profile.
+
+{semantics}
 ## ONNX
 
 [ONNX models](onnx.md) are translated to calls of these operators
@@ -77,21 +83,40 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
     cases = textwrap.fill(cases, 100, break_on_hyphens=False)
     calls = "\n".join(_group(group) for group in _groups(operators))
     return _PAGE.format(
-        summary=summary, cases=cases, table=table, attributes=calls, onnx=names
+        summary=summary,
+        cases=cases,
+        table=table,
+        attributes=calls,
+        semantics="\n".join(_semantics(operators)),
+        onnx=names,
     )
+
+
+def _semantics(operators: Sequence[SupportedOperator]) -> Iterator[str]:
+    """Yield the text of each file that defines operators, in order of its path."""
+    by_source: dict[str, list[SupportedOperator]] = {}
+    for item in operators:
+        by_source.setdefault(item.source, []).append(item)
+    for source, items in sorted(by_source.items()):
+        names = ", ".join(item.name for item in items)
+        link = f"[{source}](../../toolchain/firmwright/{source})"
+        yield f"### {source}\n\n{names} ({link}):\n"
+        yield f"```text\n{items[0].semantics}\n```\n"
 
 
 def _groups(operators: Sequence[SupportedOperator]) -> list[list[SupportedOperator]]:
     """Group the operators with equal inputs and attributes, in order of the first."""
     groups: dict[object, list[SupportedOperator]] = {}
     for item in operators:
-        groups.setdefault((item.inputs, item.attributes), []).append(item)
+        signature = item.inputs, item.results, item.attributes
+        groups.setdefault(signature, []).append(item)
     return list(groups.values())
 
 
 def _group(group: Sequence[SupportedOperator]) -> str:
     names, first = ", ".join(item.name for item in group), group[0]
     inputs = ", ".join(f"`{name}`" for name in first.inputs) or "none"
+    inputs += f". Results: {', '.join(f'`{name}`' for name in first.results)}"
     lines = [
         f"### {names}"
         if len(group) < _GROUP_NAMED

@@ -88,6 +88,12 @@ def test_a_result_has_the_type_that_the_operator_infers() -> None:
     assert channels.type.quantization.scales == (float(np.float32(0.1)),) * 4
 
 
+def test_an_attribute_that_is_called_shape_is_one() -> None:
+    graph, x = gate()
+    wide = graph.call("broadcast_to", x, shape=(3, 8))
+    assert wide.type.shape == (3, 8)
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [

@@ -30,7 +30,12 @@ from firmwright.flows.model.model import Model
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph import Call, Function, OpCall, State, TensorType, Value
 from firmwright.ir.graph.attributes import attributes_class
-from firmwright.ir.graph.attributes.base import OpAttrs, attrs_to_mapping, make_attrs
+from firmwright.ir.graph.attributes.base import (
+    OpAttrs,
+    attribute_specs,
+    attrs_to_mapping,
+    make_attrs,
+)
 from firmwright.ir.graph.separate_results import separate_results
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IRModule
@@ -146,7 +151,13 @@ class GraphBuilder:
         """Add a call and return its first result; None is an omitted optional input.
 
         By default the result has the first input's type; only `reshape` needs `shape`.
+        Of an operator with an attribute `shape` or `scale`, that is meant.
         """
+        names = attribute_specs(attributes_class(op))
+        if shape is not None and "shape" in names:
+            attrs["shape"], shape = tuple(shape), None
+        if isinstance(scale, float) and "scale" in names:
+            attrs["scale"], scale = scale, None
         spec = _ResultSpec(shape, dtype, scale, zero_point)
         return self._call(op, inputs, (name,), spec, attrs)[0]
 

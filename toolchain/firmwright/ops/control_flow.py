@@ -3,7 +3,7 @@
 if runs function `then` or `else`, selected by input 0, on the other inputs; while runs
 `body` on the loop-carried values while `cond` is true. `ir/graph/evaluate.py` executes
 both, and `choose/main_control_flow.py` inlines them into the AOT main. The importer
-resolves variables to state and decodes constants. Semantics: TFLite's and TFLM's
+resolves variable to state, and decoded to a constant. Semantics: TFLite's and TFLM's
 operators of these names.
 """
 

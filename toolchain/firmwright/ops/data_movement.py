@@ -1,5 +1,15 @@
 """Operators that only reorder, select or repeat elements, as strided copies.
 
+    transpose: axis i of y is axis perm[i] of x.
+    strided_slice: along each axis, `counts` elements from `begin`, `strides` apart;
+        axes in `shrunk` are dropped.
+    split: parts of the lengths `sizes` along `axis`.
+    pack, unpack: tensors as slices of a new axis, and the slices of an axis.
+    gather: constant `indices` along `axis`, replaced by the axes `shape`.
+    tile: `multiples` copies along each axis.
+    broadcast_to: axes of length 1 repeated to `shape`, aligned at the last axis.
+    reverse_v2: `axes` in reverse order.
+
 TFLite's constant inputs (permutations, begins, multiples...) are attributes here; axes
 count from 0. Semantics: TFLite's reference operators of these names.
 """

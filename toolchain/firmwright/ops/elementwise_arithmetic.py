@@ -1,4 +1,8 @@
-"""Binary arithmetic, bitwise_xor and right_shift, with broadcasting.
+"""Binary arithmetic with broadcasting: a + b, a - b, a * b, a / b and others.
+
+The operators are add, sub, mul, div, floor_div, floor_mod, pow (a to the power of b),
+atan2 (the angle of the point with ordinate a and abscissa b), bitwise_xor and
+right_shift (arithmetic for signed types). add, sub and mul of integers wrap.
 
 Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has
 the sign of the divisor, powers beyond 32 bits are the least int32 (with one exponent

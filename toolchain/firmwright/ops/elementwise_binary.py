@@ -1,5 +1,9 @@
 """Elementwise operators with two broadcast inputs: extremes, comparisons, logic, prelu.
 
+maximum, minimum and squared_difference; equal, not_equal, less, less_equal, greater and
+greater_equal of a and b, which give bool; logical_and, logical_or; prelu is x, or
+alpha x if x is negative.
+
 int8 and int16: maximum and minimum copy raw values, which must have equal quantization.
 Comparisons requantize both values, shifted left by 8 bits, by their scales.
 squared_difference converts both inputs to twice the larger scale, int8 with 7 more

@@ -1,5 +1,9 @@
 """Operators that rearrange images by strided copies or index tables.
 
+mirror_pad adds mirrored elements around x. space_to_depth moves squares of `block` rows
+and columns to channels, and depth_to_space moves them back: channel ((dy * block) + dx)
+* C + c is channel c of the pixel (dy, dx) of the square.
+
 Rows and columns of resize_nearest are computed in float32. space_to_batch_nd and
 batch_to_space_nd move spatial blocks to the batch axis, and back: `block` holds the
 block sizes of axis 1 and the following ones; `margins` holds (before, after) added to,

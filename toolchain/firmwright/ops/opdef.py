@@ -76,10 +76,12 @@ class OpDef:
     `lower` receives a kernel with its parameters declared. `is_view` is set if the
     output has the bytes of the input; `subviews` describes a call that needs no copy.
     `row_access` describes row-by-row computation; None means that it is impossible.
-    `restrictions` lists unsupported uses; `inputs` are names, with `?` if one may be
-    absent and `...` if it repeats. `is_audio_front_end` marks steps with which models
-    take sound instead of features, and `calls_float_functions` operators of extensions
-    whose loops call exp, floor and the like, which schedules of FPUs compute in line.
+    `restrictions` lists unsupported uses; `inputs` and `results` are names, with `?` if
+    one may be absent and `...` if it repeats. `module` is the Python module that
+    defines the operator; its docstring has the semantics. `is_audio_front_end` marks
+    steps with which models take sound instead of features, and `calls_float_functions`
+    operators of extensions whose loops call exp, floor and the like, which schedules of
+    FPUs compute in line.
     `is_precompiled` marks parts of a model that another compiler has translated, so
     that the file differs from the source of the model. `litert_gap` gives why LiteRT's
     reference kernel does not define the result of a call that TFLM does; "" if it does.
@@ -91,6 +93,8 @@ class OpDef:
     lower: Callable[[OpCall, Kernel], None]
     dtypes: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    results: tuple[str, ...] = ("y",)
+    module: str = ""
     numerics: DefinedIn = "both"
     macs: Callable[[OpCall], int] = lambda call: 0
     is_view: bool = False

@@ -1,10 +1,11 @@
 """The operator table: `OPDEF` or `OPDEFS` of all modules here and of extensions.
 
 The modules of this package are discovered, not listed, and `registry.txt` has profiles,
-element types, limits and inputs of their operators. A duplicate operator is an error.
+element types, limits, inputs and results of their operators. A duplicate operator is an
+error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
@@ -29,6 +30,7 @@ class _OperatorFacts(TypedDict, total=False):
     dtypes: tuple[str, ...]
     restrictions: str
     inputs: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 _NUMERICS: dict[str, DefinedIn] = {name: name for name in get_args(DefinedIn)}
@@ -47,12 +49,20 @@ def _read_facts() -> dict[str, _OperatorFacts]:
             "dtypes": dtypes,
             "restrictions": "".join(limits),
         }
-    for line in sections["inputs"].splitlines():
-        inputs, _, operators = line.partition(": ")
-        names = () if inputs == "none" else tuple(inputs.split(", "))
-        for name in operators.split():
+    for names, operators in _read_names(sections["inputs"]):
+        for name in operators:
             facts.setdefault(name, {})["inputs"] = names
+    for names, operators in _read_names(sections["results"]):
+        for name in operators:
+            facts.setdefault(name, {})["results"] = names
     return facts
+
+
+def _read_names(section: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield the names of inputs or results, with the operators that have them."""
+    for line in section.splitlines():
+        names, _, operators = line.partition(": ")
+        yield () if names == "none" else tuple(names.split(", ")), operators.split()
 
 
 def _operators(module: ModuleType) -> tuple[OpDef, ...]:
@@ -74,7 +84,8 @@ def op_table() -> Mapping[str, OpDef]:
         for op in _operators(module):
             if op.name in table:
                 raise defined_twice(f"the operator {op.name}", origins[op.name], module)
-            table[op.name] = replace(op, **facts.pop(op.name, {}))
+            added_facts = facts.pop(op.name, {})
+            table[op.name] = replace(op, module=module.__name__, **added_facts)
             origins[op.name] = module
     if facts:
         raise InternalError(f"registry.txt lists unknown operators: {', '.join(facts)}")

@@ -180,6 +180,7 @@ OPDEF = OpDef(
     lower,
     dtypes=("float32",),
     inputs=("boxes", "scores"),
+    results=("indices", "count"),
     numerics="neither",
     restrictions="constant limits; unused rows are 0",
 )

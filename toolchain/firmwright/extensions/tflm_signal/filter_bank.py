@@ -427,6 +427,7 @@ OPDEFS = (
         _subtraction_lower,
         dtypes=("uint32",),
         inputs=("x", "estimate"),
+        results=("y", "estimate"),
         numerics="tflm",
     ),
     OpDef(

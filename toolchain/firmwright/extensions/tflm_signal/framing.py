@@ -321,6 +321,7 @@ OPDEFS: tuple[OpDef, ...] = (
         _framer_lower,
         dtypes=("int16",),
         inputs=("x", "past?", "missing?"),
+        results=("y", "is valid", "past?", "missing?"),
         numerics="tflm",
         is_audio_front_end=True,
     ),
@@ -331,6 +332,7 @@ OPDEFS: tuple[OpDef, ...] = (
         _stacker_lower,
         dtypes=("int16",),
         inputs=("x", "wait", "past?"),
+        results=("y", "is valid", "wait", "past?"),
         numerics="tflm",
     ),
     OpDef(
@@ -340,6 +342,7 @@ OPDEFS: tuple[OpDef, ...] = (
         _delay_lower,
         dtypes=("int16",),
         inputs=("x", "past?"),
+        results=("y", "past?"),
         numerics="tflm",
     ),
     OpDef(
@@ -349,6 +352,7 @@ OPDEFS: tuple[OpDef, ...] = (
         _overlap_lower,
         dtypes=("int16", "float32"),
         inputs=("x", "left?"),
+        results=("y", "left?"),
         numerics="tflm",
     ),
     OpDef(

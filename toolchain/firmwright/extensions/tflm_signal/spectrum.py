@@ -176,6 +176,7 @@ OPDEFS = (
         _scale_lower,
         dtypes=("int16",),
         inputs=("x",),
+        results=("y", "scale bits"),
         numerics="tflm",
     ),
     OpDef(

@@ -144,6 +144,7 @@ OPDEF = OpDef(
     lower,
     dtypes=("float32",),
     inputs=("x", "features", "thresholds", "left counts", "missing", "sizes", "leaves"),
+    results=("y", "class?"),
     numerics="neither",
     restrictions="sums of leaves; branches <=, <, >, >=; float32 features",
 )

@@ -1,7 +1,9 @@
 """The supported operators: names in other formats, types, limits and schedules."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from firmwright.conformance.case_tables import EMULATED_BOARDS, conformance_cases
 from firmwright.flows.verify.operator_names import listed_operators, tflite_names
@@ -26,11 +28,16 @@ class SupportedAttribute:
 
 @dataclass(frozen=True, slots=True)
 class SupportedOperator:
-    """An operator with its schedules' names, and the boards on which its cases run."""
+    """An operator with its schedules' names, and the boards on which its cases run.
+
+    `source` is the path of the Python module that defines it, below the package's
+    folder, and `semantics` the docstring of that module, which several may share.
+    """
 
     name: str
     tflite: tuple[str, ...]
     inputs: tuple[str, ...]
+    results: tuple[str, ...]
     attributes: tuple[SupportedAttribute, ...]
     dtypes: tuple[str, ...]
     numerics: tuple[str, ...]
@@ -38,6 +45,8 @@ class SupportedOperator:
     limits: str
     cases: int
     boards: tuple[str, ...]
+    source: str
+    semantics: str
 
 
 def supported_operators(
@@ -56,6 +65,7 @@ def _operator(
         name=opdef.name,
         tflite=tflite_names(opdef.name),
         inputs=opdef.inputs,
+        results=opdef.results,
         attributes=_attributes(opdef.name),
         dtypes=opdef.dtypes,
         numerics=opdef.profiles,
@@ -63,6 +73,8 @@ def _operator(
         limits=opdef.restrictions,
         cases=cases,
         boards=EMULATED_BOARDS if cases else (),
+        source="/".join(opdef.module.split(".")[1:]) + ".py",
+        semantics=inspect.getdoc(import_module(opdef.module)) or "",
     )
 
 
