@@ -112,14 +112,14 @@ def test_random_texts_of_the_grammar_are_parsed() -> None:
         counts[found] += 1
         assert not found, text
         assert RECOGNIZER.accepts(tokens_of(text))
-    assert counts[False] > 150
+    assert counts[False] > 80
 
 
 def test_changed_texts_are_refused_by_both_or_by_none() -> None:
     rng, counts = random.Random(146), {True: 0, False: 0, None: 0}
     sources = [tokens_of(without_data(text)) for text in file_texts()]
     everything = [token.text for tokens in sources for token in tokens]
-    for _ in range(400):
+    for _ in range(250):
         words = [token.text for token in rng.choice(sources)]
         place = rng.randrange(3, len(words))
         match rng.randrange(3):
@@ -134,8 +134,8 @@ def test_changed_texts_are_refused_by_both_or_by_none() -> None:
         counts[found] += 1
         if found is not None:
             assert RECOGNIZER.accepts(tokens_of(text)) is not found, text
-    assert counts[True] > 120
-    assert counts[False] > 15
+    assert counts[True] > 75
+    assert counts[False] > 8
 
 
 def test_the_page_of_tir_is_current(request: pytest.FixtureRequest) -> None:

@@ -223,7 +223,7 @@ def _function(
 class TirAlgebra:
     """Builds TIR expressions, and binds names with `let`.
 
-    What it knows of the integers so bound tells which results may not fit.
+    The bounds of the integers so bound show which results may not fit.
     """
 
     def __init__(

@@ -89,8 +89,8 @@ def wrapped_expr(
 ) -> ArithExpr:
     """Return `a op b`, in which integers wrap.
 
-    C computes int8 and int16 as int, and an int that overflows is undefined: what may
-    not fit, as far as `bounds` say, is computed in an unsigned type.
+    C computes int8 and int16 as int, and an int that overflows is undefined: unless
+    `bounds` prove that the result fits, it is computed in an unsigned type.
     """
     plain = binary_expr(op, a, b)
     kind = plain.expr.dtype

@@ -6,8 +6,7 @@ filter_bank_square_root: square root, rounded to nearest, shifted right by input
 spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate
     a, b for odd channels, and subtracts it, leaving at least the share
     `min_signal_remaining` of x.
-pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, otherwise
-    v - 1.
+pcan: v = x times a gain that falls with rising noise; y = v^2 / 4 below 2, else v - 1.
 filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts
     as 1. The fraction of log2 is interpolated in a 16-bit table of
     log2(1 + i/128) - i/128.

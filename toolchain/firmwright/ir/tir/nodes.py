@@ -338,7 +338,7 @@ class PrimFuncCall:
     `op` is the operator's index in the AOT main, as reported by probes (-1 elsewhere).
     `device` executes the call ("": the main core). A call on another device may be
     split: `start` queues it and `wait`, equal except for the phase, completes it; its
-    memory is reserved in between (`verify_async_calls.py`).
+    memory is reserved in between (`ir/tir/verify_async_calls.py`).
     """
 
     callee: str
@@ -382,7 +382,7 @@ class PrimFunc:
 
     Known attributes: `op` (operator name), `schedule` (the schedule that built it),
     `comment` (for the C source), `macs`, `target` (name in `IRModule.targets`),
-    `disable_scheduling` and `keep_block_order` (see `schedule.py`), `aot_main`, `code`
+    `disable_scheduling` and `keep_block_order` (see `ops/schedule.py`), `aot_main`, `code`
     (C function that implements it; see `passes/tir/outline_common_kernels.py`).
     """
 
