@@ -382,8 +382,8 @@ class PrimFunc:
 
     Known attributes: `op` (operator name), `schedule` (the schedule that built it),
     `comment` (for the C source), `macs`, `target` (name in `IRModule.targets`),
-    `disable_scheduling` and `keep_block_order` (see `ops/schedule.py`), `aot_main`, `code`
-    (C function that implements it; see `passes/tir/outline_common_kernels.py`).
+    `disable_scheduling` and `keep_block_order` (see `ops/schedule.py`), `aot_main`,
+    `code` (C function that implements it; see `passes/tir/outline_common_kernels.py`).
     """
 
     name: str
