@@ -77,8 +77,11 @@ class _Reader:
                 case "(" | "[" | "{":
                     inner = self.choice()
                     self.symbols.pop(0)
-                    wrap = {"[": Optional_, "{": Repeat}.get(symbol)
-                    parts.append(wrap(inner) if wrap else inner)
+                    if symbol == "[":
+                        inner = Optional_(inner)
+                    elif symbol == "{":
+                        inner = Repeat(inner)
+                    parts.append(inner)
                 case _ if symbol.startswith('"'):
                     parts.append(Word(symbol[1:-1]))
                 case _:
