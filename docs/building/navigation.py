@@ -35,6 +35,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "ship.md": ("safety.md", "reference/mcuboot.md", "reference/misra.md"),
     "boards.md": (
         "reference/boards.md",
+        "reference/board-runs.md",
         "reference/board-keys.md",
         "evidence/README.md",
     ),

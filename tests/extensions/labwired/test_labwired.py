@@ -1,10 +1,13 @@
 """Firmware on simulated chips of LabWired, and boards that are not connected."""
 
 import sys
+import tomllib
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from firmwright.artifacts import PreloadedMemory
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.boards import Board, list_chips, load_board
 from firmwright.cli.main import main
@@ -13,8 +16,12 @@ from firmwright.device.serial_port import SerialPortInfo
 from firmwright.device.transport_selection import open_transport
 
 CHIPS = [chip for chip in list_chips() if chip.emulator is not None]
-ALWAYS = "rp2040"
-"""The chip that is simulated without --deep, too."""
+ALWAYS = ("rp2040", "nrf52840")
+"""The chips that are simulated without --deep, too.
+
+The first is simulated as it is; the second has instructions and a peripheral that
+LabWired lacks.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +35,7 @@ def pico() -> Board:
 
 
 def marked(chip: Board) -> object:
-    deep = () if chip.name == ALWAYS else (pytest.mark.deep,)
+    deep = () if chip.name in ALWAYS else (pytest.mark.deep,)
     return pytest.param(chip, id=chip.name, marks=[pytest.mark.qemu, *deep])
 
 
@@ -62,6 +69,29 @@ def test_without_labwired_the_error_names_both_ways(
     assert caught.value.what == "no such board is connected."
     assert "--port" in caught.value.hint
     assert "pip install 'firmwright[labwired]'" in caught.value.hint
+
+
+def test_files_beside_the_image_are_refused(pico: Board, tmp_path: Path) -> None:
+    pytest.importorskip("labwired", reason="needs LabWired (pip install labwired)")
+    loads = [PreloadedMemory(tmp_path / "constants.bin", 0x1010_0000)]
+    with pytest.raises(UsageError, match="loads no file besides the image"):
+        open_transport(pico, Path("firmware.elf"), loads=loads)
+
+
+def test_peripherals_are_added_to_chips_that_there_are() -> None:
+    labwired = pytest.importorskip(
+        "labwired", reason="needs LabWired (pip install labwired)"
+    )
+    added = tomllib.loads(
+        resources.files("firmwright.extensions.labwired")
+        .joinpath("missing_peripherals.toml")
+        .read_text(encoding="utf-8")
+    )
+    used = {chip.emulator.chip for chip in CHIPS if chip.emulator is not None}
+    assert set(added) <= used
+    configs = Path(labwired.__file__).parent / "configs" / "chips"
+    for chip in added:
+        assert (configs / f"{chip}.yaml").is_file()
 
 
 @pytest.mark.parametrize(

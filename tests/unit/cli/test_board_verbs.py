@@ -1,9 +1,12 @@
 """Verbs about boards: create, check, flash, erase, debug, monitor."""
 
 import contextlib
+import re
+import shutil
 import socket
 import threading
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,23 @@ pool = "sram"
     assert said.status == 2
     assert "does not configure 'uf2'" in said.err
     assert fw("flash", digits_path).status == 2
+
+
+def test_the_emulator_of_a_board_has_a_version(fw, monkeypatch: pytest.MonkeyPatch):
+    def read_version(package: str) -> str:
+        if package == "labwired":
+            return "0.25.0"
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", read_version)
+    listed = {entry["name"]: entry for entry in fw("boards", "--json").json["boards"]}
+    pico, built = listed["rpi-pico"], listed["nucleo-h743zi"]
+    assert (pico["emulator"], pico["emulator_version"]) == ("labwired", "0.25.0")
+    assert (built["emulator"], built["emulator_version"]) == (None, None)
+    of_qemu = listed["mps2-an386"]
+    assert of_qemu["emulator"] == "qemu"
+    if shutil.which("qemu-system-arm"):
+        assert re.fullmatch(r"\d+\.\d+[\w.]*", of_qemu["emulator_version"])
 
 
 def test_a_new_board_of_a_chip_is_checked_and_listed(fw, tmp_path: Path):

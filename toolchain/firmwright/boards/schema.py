@@ -178,7 +178,7 @@ class Board:
     def table(self, kind: type[T]) -> T | None:
         """Return what an extension read from its table; None without the table.
 
-        The type of the value tells the extensions apart.
+        The type of the value identifies the extension.
         """
         for value in self.tables:
             if isinstance(value, kind):

@@ -125,7 +125,7 @@ class ThumbCode:
 def read_thumb_code(path: Path) -> tuple[ThumbCode, ...]:
     """Return the Thumb code of all functions.
 
-    Mapping symbols tell code from data (ELF for the Arm Architecture, 5.5.5).
+    Mapping symbols separate code and data (ELF for the Arm Architecture, 5.5.5).
     """
     data, layout = _open(path)
     sections = _read_sections(data, layout)

@@ -11,6 +11,7 @@ from firmwright.cli.board_state import describe_validation, emulator_of
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.port_check import PortCheck, check_port
+from firmwright.flows.evidence.tool_versions import installed_emulator
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -80,11 +81,13 @@ def _list(folders: list[Path]) -> Outcome:
 
 
 def _board_to_json(board: Board) -> dict[str, object]:
+    emulator = emulator_of(board)
     return {
         "name": board.name,
         "core": board.core,
         "validation": board.validation,
-        "emulator": emulator_of(board),
+        "emulator": emulator,
+        "emulator_version": installed_emulator(board) or None if emulator else None,
         "flash_bytes": board.flash_bytes,
         "ram_bytes": board.ram_bytes,
         "description": board.description,

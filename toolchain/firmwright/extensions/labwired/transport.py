@@ -34,7 +34,7 @@ _CHIP: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Simulation(Protocol):
-    """What is used of LabWired's class Sim."""
+    """The used part of LabWired's class Sim."""
 
     def run_for(self, duration: str) -> object: ...
     def read_uart_bytes(self) -> bytes: ...
@@ -51,6 +51,10 @@ def open_transport(request: TransportRequest) -> Transport:
     if not chip:
         what = "LabWired has no chip of this board."
         hint = f"name one of its chips: --port {TRANSPORT}://stm32f401."
+        raise UsageError(what, where=request.board.name, hint=hint)
+    if request.loads:
+        what = "LabWired loads no file besides the image."
+        hint = "link all constants into the image, without --const-pool."
         raise UsageError(what, where=request.board.name, hint=hint)
     return LabWiredTransport(_start(request, chip), f"LabWired's {chip}")
 

@@ -1,9 +1,11 @@
-"""Versions of the tools that determine an image and what it does in an emulator."""
+"""Versions of the tools that determine an image and its run in an emulator."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from importlib import metadata
 from typing import Final
 
 from firmwright.base.child_process import Word, run_program
@@ -19,6 +21,8 @@ _LIBRARY: Final = re.compile(
     r'^#define (?:_(NEWLIB)_VERSION|__(PICOLIBC)_VERSION__) "([\w.+-]+)"$',
     re.MULTILINE,
 )
+
+_VERSION: Final = re.compile(r"version (\d[\w.]*)")
 
 
 def find_tool_versions(
@@ -42,6 +46,27 @@ def find_tool_versions(
     )
 
 
+def installed_emulator(board: Board) -> str:
+    """Return the version of the emulator of a board; "" if none is installed.
+
+    That of a transport plug-in is the version of the package with its name.
+    """
+    if board.run.kind == "qemu":
+        return _program_version(board.run.program)
+    if board.emulator is None:
+        return ""
+    try:
+        return metadata.version(board.emulator.transport)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@lru_cache
+def _program_version(program: str) -> str:
+    found = _VERSION.search(_first_line((program, "--version")))
+    return "" if found is None else found[1]
+
+
 def _c_library(board: Board) -> str:
     """Return the name and version of an embedded C library, as its headers state it."""
     gcc = gnu_tool(board, "gcc")
@@ -59,7 +84,7 @@ def _first_line(command: Sequence[Word]) -> str:
 
 
 def _output(command: Sequence[Word], stdin: str = "") -> str:
-    """Return what a command prints; "" if it fails or is not installed."""
+    """Return the output of a command; "" if it fails or is not installed."""
     try:
         status, output = run_program(
             command, "the tool", timeout_s=_TIMEOUT_S, stdin=stdin
