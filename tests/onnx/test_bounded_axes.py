@@ -20,8 +20,13 @@ from firmwright.base.errors import (
 from firmwright.cli.model_argument import fixed_shapes, model_overrides
 from firmwright.cli.option_values import input_shape
 from firmwright.flows.board.model_session import open_session
-from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.compilation import (
+    compile_for,
+    module_after,
+    options_for,
+)
 from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.predict.cost_prediction import kernel_costs
 from firmwright.flows.samples.bounded_shapes import inputs_at, to_memory
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.access_checking import open_checked_session
@@ -260,3 +265,17 @@ def test_a_model_has_one_axis() -> None:
         fixed_shapes(
             argparse.Namespace(input_shape=given[:1], fix_input=()), "quantize"
         )
+
+
+def test_stages_and_predictions_are_of_the_largest_size(tmp_path: Path) -> None:
+    model = load(
+        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 3)
+    )
+    module = module_after(model, "usmp", options_for(model.module, {}))
+    assert [tensor.name for tensor in module.io.inputs] == ["x", "time"]
+    times: list[int] = []
+    for most in (3, 30):
+        longer = replace(module.settings, axis=BoundedAxis("time", 1, most))
+        costs = kernel_costs(replace(module, settings=longer))
+        times.append(sum(cost.instructions for cost in costs.values()))
+    assert 5 * times[0] < times[1] < 10 * times[0]

@@ -131,5 +131,11 @@ class Settings:
     axis: BoundedAxis | None = None
 
     @property
+    def largest_size(self) -> dict[str, int]:
+        """The scalar parameter of the axis, if any, with its largest value."""
+        axis = self.axis
+        return {} if axis is None else {axis.variable.name: axis.most}
+
+    @property
     def profile(self) -> NumericsProfile:
         return self.numerics or "litert"

@@ -221,15 +221,20 @@ def compile_model(
 
 
 def lower_program(
-    model: IRModule, options: Options, memo: SelectionMemo | None = None
+    model: IRModule,
+    options: Options,
+    memo: SelectionMemo | None = None,
+    resized: Mapping[int, ResizedModel] = MappingProxyType({}),
 ) -> LoweredProgram:
     """Run all passes on `model`; raise as `compile_model` does.
 
-    A `memo` is that of other compilations of the same model.
+    A `memo` is that of other compilations of the same model, `resized` are its sizes if
+    it has a bounded axis.
     """
 
     def run() -> LoweredProgram:
-        return _lower(model, _with_choices_for_all_weights(model, options), memo=memo)
+        decided = _with_choices_for_all_weights(model, options)
+        return _lower(model, decided, memo=memo, resized=resized)
 
     return _with_enough_stack(model, run)
 

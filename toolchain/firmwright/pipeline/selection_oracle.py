@@ -91,8 +91,7 @@ def kernel_cost_estimator(
     That of a bounded axis is its largest size.
     """
     intrinsics = collect_intrinsics(module, INTRINSICS)
-    axis = module.settings.axis
-    largest = {} if axis is None else {axis.variable.name: axis.most}
+    largest = module.settings.largest_size
 
     def estimate(kernel: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
         target = module.targets.get(str(kernel.attrs.get("target", "")))

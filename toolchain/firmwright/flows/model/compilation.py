@@ -236,7 +236,10 @@ def module_after(model: Model, stage: str, options: Options) -> IRModule:
     module = configure_module(model.module, board, options)
     if stage == IMPORT_STAGE:
         return module
-    steps = remaining_passes(module, options)
+    resized: dict[int, IRModule] = {}
+    for size, sized in model.resized.items():
+        resized[size] = configure_module(sized.module, board, options)
+    steps = remaining_passes(module, options, resized=resized)
     names = [step.name for step in steps]
     if stage not in names:
         what = f"no pass {stage!r} remains to be run."

@@ -90,7 +90,8 @@ def kernel_costs(module: IRModule) -> Mapping[str, Cost]:
         if callee not in costs:
             kernel = module.kernel(callee)
             target = module.targets.get(str(kernel.attrs.get("target", "")))
-            costs[callee] = estimate_cost(kernel, intrinsics, cost_weights_for(target))
+            weights, size = cost_weights_for(target), module.settings.largest_size
+            costs[callee] = estimate_cost(kernel, intrinsics, weights, size)
     return costs
 
 
@@ -143,6 +144,8 @@ def _add_calls(
             first = _value(start, variables)
             for value in range(first, first + _value(extent, variables)):
                 _add_calls(inner, {**variables, var.name: value}, calls)
+        case tir.Let(value=tir.BufferLoad(), body=inner):  # the size of an axis
+            _add_calls(inner, variables, calls)
         case tir.Let(var=var, value=expr, body=inner):
             value = _value(expr, variables)
             _add_calls(inner, {**variables, var.name: value}, calls)

@@ -161,7 +161,7 @@ def _lowered(
     """Return the program, or the fit that says that no program is small enough."""
     options = options_for(model.module, given)
     try:
-        return lower_program(model.module, options, memo)
+        return lower_program(model.module, options, memo, model.resized)
     except DoesNotFitError as error:
         return _too_large(model, options, error)
 

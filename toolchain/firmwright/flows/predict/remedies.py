@@ -233,7 +233,9 @@ class _OptionTrials:
         changed: OptionValues = {**self.given, **trial.options}
         options = options_for(self.model.module, changed)
         try:
-            program = lower_program(self.model.module, options)
+            program = lower_program(
+                self.model.module, options, resized=self.model.resized
+            )
         except DoesNotFitError as error:
             size_bytes = error.lowest_bytes
             return _Need(size_bytes, fits=False) if size_bytes else None
