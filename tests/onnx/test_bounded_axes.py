@@ -118,10 +118,10 @@ def test_every_size_equals_onnx_runtime_and_uses_the_memory_of_its_size(
     name: str, tmp_path: Path
 ) -> None:
     data, shapes, axis = NETS[name]
-    model = load(tmp_path, data, shapes, BoundedAxis(axis, 1, 6), name)
+    model = load(tmp_path, data, shapes, BoundedAxis(axis, 1, 5), name)
     compiled = compile_for(model, target=CORTEX_M4)
-    result = verify(compiled, samples=6, open_with=open_checked_session)
-    assert result.samples == 6
+    result = verify(compiled, samples=5, open_with=open_checked_session)
+    assert result.samples == 5
     assert result.exact
 
 
@@ -140,22 +140,22 @@ def test_the_output_of_a_size_has_its_shape(tmp_path: Path) -> None:
             session.run({"x": np.ones((1, 10, 8), np.float32)})
 
 
-@pytest.mark.parametrize("size", [0, -1, 10])
-def test_a_run_refuses_a_size_out_of_bounds(size: int, tmp_path: Path) -> None:
+def test_a_run_refuses_a_size_out_of_bounds(tmp_path: Path) -> None:
     model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 2, 9)
+        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 2, 4)
     )
     compiled = compile_for(model)
     header = compiled.tree.encoded()["model/net.h"].decode()
     assert "#define NET_E_AXIS (-12)" in header
-    assert "#define NET_TIME_LEAST 2\n#define NET_TIME_MOST 9" in header
-    sample = generate_samples(inputs_at(compiled, 9), 1).samples[0]
-    arrays = {**to_memory(sample, compiled), "time": np.array(size, np.int32)}
-    with (
-        open_session(compiled) as session,
-        pytest.raises(DeviceError, match="-12"),
-    ):
-        session.device.run(arrays)
+    assert "#define NET_TIME_LEAST 2\n#define NET_TIME_MOST 4" in header
+    sample = generate_samples(inputs_at(compiled, 4), 1).samples[0]
+    for size in (1, -1, 5):
+        arrays = {**to_memory(sample, compiled), "time": np.array(size, np.int32)}
+        with (
+            open_session(compiled) as session,
+            pytest.raises(DeviceError, match="-12"),
+        ):
+            session.device.run(arrays)
 
 
 def test_the_text_of_the_lowered_module_compiles_to_the_same_c(tmp_path: Path) -> None:
