@@ -9,71 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 
-from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.errors import DeviceError
-from firmwright.codegen.c_names import ModelNames
-from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
-from firmwright.codegen.model_interface import PlacedBuffer, find_placed_buffers
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.model_session import ModelSession
 from firmwright.flows.samples.reference_outputs import run_oracle_reference
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.access_checking import open_checked_session
+from firmwright.flows.verify.operand_checks import format_operand_checks
 from firmwright.flows.verify.verification import verify
-from firmwright.ir import tir
-from firmwright.ir.module import IRModule
-from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
 
 Compile = Callable[..., Compilation]
-POISON = Path(__file__).with_name("poison.h.j2")
-
-
-def format_poison_header(module: IRModule, prefix: str = "") -> str:
-    """A probe header that confines each operator to its arguments.
-
-    Probes poison the pools except for the arguments and unpoison them after the call.
-    The sanitizer works on groups of eight bytes, so accesses up to seven bytes before a
-    buffer may go unnoticed.
-    """
-    main = module.entry
-    assert isinstance(main, tir.PrimFunc)
-    name = to_c_identifier(prefix or module.name)
-    pools = [param.name for param in main.params if param.role == "pool"]
-    placed = _map_views(main)
-    accessible = [
-        (call.op, placed[arg.buffer.name])
-        for call in prim_calls(main.body)
-        for arg in call.args
-        if call.op >= 0 and isinstance(arg, tir.AccessPtr) and arg.buffer.name in placed
-    ]
-    rows = {
-        (op, pools.index(p.pool), p.offset, p.buffer.size_bytes) for op, p in accessible
-    }
-    template = jinja2.Template(POISON.read_text(), trim_blocks=True, lstrip_blocks=True)
-    return template.render(
-        name=name,
-        NAME=name.upper(),
-        spdx=DEFAULT_EMIT_OPTIONS.spdx,
-        pools=[(pool, ModelNames(name).macro(pool)) for pool in pools],
-        rows=sorted(rows),
-    )
-
-
-def _map_views(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
-    """Map each buffer and view, even at a variable offset, to its placed buffer."""
-    placed = {place.buffer.name: place for place in find_placed_buffers(main)}
-    for part in statements(main.body):
-        if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in placed:
-            placed.setdefault(part.buffer.name, placed[part.source.buffer.name])
-    return placed
-
-
 MODELS = ("ad", "ic", "kws", "vww", "ww")
 CORES = ("cortex-m4", "cortex-m55", "cortex-m0")
 GOALS = ("balanced", "ram", "speed")
@@ -105,8 +55,8 @@ def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
     """
     name = done.c_prefix
     done.save(folder)
-    (folder / "model" / f"{name}_poison.h").write_text(
-        format_poison_header(done.module, name)
+    (folder / "model" / f"{name}_operands.h").write_text(
+        format_operand_checks(done.module, name)
     )
     source = folder / "model" / f"{name}.c"
     text = source.read_text()
@@ -115,7 +65,7 @@ def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
     source.write_text(
         kernel.sub(rf"\1    {planted}\n", text, count=1) if planted else text
     )
-    header = f'-D{name.upper()}_PROBE_HEADER=\\"{name}_poison.h\\"'
+    header = f'-D{name.upper()}_PROBE_HEADER=\\"{name}_operands.h\\"'
     flags = f"extra=-fsanitize=address {header}"
     words = [sys.executable, "-m", "SCons", "-Q", "build/release/firmware.elf", flags]
     subprocess.run(words, cwd=folder, check=True, capture_output=True)

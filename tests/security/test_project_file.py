@@ -27,7 +27,7 @@ CODE_OPTIONS = {
     ("data", "evaluate"): "evil.py:f",
 }
 DATA_OPTIONS = """
-    activations after against all all-boards all-chips allow-stack assign-device assign-pool baseline baud board
+    activations after against all all-boards all-chips allow-stack assign-device assign-pool backend baseline baud board
     boards boards-dir c-api c-standard check-plan chip chips classes clock compare compile-time
     compiler compress-weights concurrent confirm console const-pool count-instructions cycles
     dataset debug devices dry-run elide-constants emit-descriptor emit-probe-callback emit-step-api

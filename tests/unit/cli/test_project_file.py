@@ -160,3 +160,38 @@ def test_init_needs_an_empty_folder_or_its_name(fw, tmp_path: Path, monkeypatch)
         "test_firmware.py, .gitignore, digits.tflite. Try: -o DIR, or -o . for this folder.\n"
     )
     assert f"project  {tmp_path}\n" in fw("init", "-o", ".").out
+
+
+def test_init_makes_the_package_of_a_backend(fw, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = fw("init", "--backend", "my-npu", "--json").json
+    assert said["directory"] == "firmwright-my-npu"
+    for name in said["files"]:
+        text = (tmp_path / "firmwright-my-npu" / name).read_text()
+        assert "npu1" not in text
+        assert "{{" not in text
+    package = (tmp_path / "firmwright-my-npu" / "my_npu" / "__init__.py").read_text()
+    assert 'class MyNpu(Backend):\n    name = "my-npu"\n' in package
+    assert "pyproject.toml exists already" in fw("init", "--backend", "my-npu").err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("Npu",), "'Npu' is no name of a target"),
+        (("npu--1",), "'npu--1' is no name of a target"),
+        (("vanilla",), "there is a target vanilla already"),
+        (("cortex-m",), "there is a target cortex-m already"),
+        (("numpy",), "there is a Python module numpy already"),
+        (("npu1", "digits.tflite"), "a backend's package has no model and no board"),
+        (("npu1", "--board", "host"), "a backend's package has no model and no board"),
+    ],
+)
+def test_init_refuses_names_and_models_of_backends(
+    fw, words: tuple[str, ...], problem: str, tmp_path: Path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    said = fw("init", "--backend", *words)
+    assert said.status == 2
+    assert problem in said.err
+    assert not list(tmp_path.iterdir())

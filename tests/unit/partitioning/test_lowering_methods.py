@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,11 +15,12 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.flows.samples.sample_batches import generate_samples
-from firmwright.ir.graph.patterns import op
+from firmwright.ir.graph.patterns import constant, op, wildcard
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 from firmwright.targets.backend import Backend, PatternEntry, lowers
 from tests.backends.toy_backends import chain
 
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.usefixtures("no_backends")
 
 
@@ -74,6 +78,16 @@ def entries(backend: type[Backend]) -> list[str]:
 def test_each_method_makes_the_kernels_of_its_row() -> None:
     assert [entry.name for entry in Curves().table] == ["npu.squash", "npu.wave"]
     assert entries(Curves) == ["npu_tanh_0", "npu_sin_0"]
+
+
+def test_the_class_of_the_page_has_its_rows() -> None:
+    text = (ROOT / "docs" / "reference" / "adding-an-accelerator.md").read_text()
+    (block,) = re.findall(r"```python\n(from [^`]*class Npu2.*?)```", text, re.DOTALL)
+    scope = {"op": op, "wildcard": wildcard, "constant": constant}
+    exec(block, scope)
+    kind = scope["Npu2"]
+    assert isinstance(kind, type)
+    assert [entry.name for entry in kind().table] == ["npu2.squash", "npu2.conv"]
 
 
 def test_rows_of_patterns_come_first_and_have_the_code_of_lower() -> None:

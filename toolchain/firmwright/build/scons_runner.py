@@ -74,6 +74,7 @@ class _ProjectBuild:
     fit_stack: bool
     stack_bytes: int
     zig_flags: tuple[str, ...]
+    extra_flags: tuple[str, ...]
 
     @property
     def elf(self) -> Path:
@@ -91,10 +92,11 @@ def build_project(
     objects: Path | None = None,
     is_own: bool = False,
     allow_stack: bool = False,
+    extra_flags: Sequence[str] = (),
 ) -> Image:
     """Build a variant, and the empty firmware to compare with.
 
-    `objects` is a cache of object files.
+    `objects` is a cache of object files, `extra_flags` are for compiler and linker.
 
     The content of the folder is checked, unless this process has written all of it
     (`is_own`).
@@ -126,6 +128,7 @@ def build_project(
         fit_stack=facts["fit_stack"] is True,
         stack_bytes=as_integer(facts["stack_bytes"]),
         zig_flags=tuple(as_texts(facts.get("zig_flags", []))),
+        extra_flags=tuple(extra_flags),
     )
     require_compiler(
         build.compiler,
@@ -245,6 +248,7 @@ def _scons_command(build: _ProjectBuild, *more: str) -> tuple[Word, ...]:
         "--cache-show",
         f"-j{os.cpu_count() or 1}",
         f"compiler={build.compiler}",
+        f"extra={' '.join(build.extra_flags)}",
         *more,
     ]
     return (*scons, *options, build.variant, "empty")

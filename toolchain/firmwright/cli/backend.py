@@ -10,9 +10,11 @@ from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.verify.backend_conformance import (
     BackendTestResult,
-    CaseDifference,
     run_backend_test,
 )
+from firmwright.flows.verify.chain_runs import CaseDifference, Check
+from firmwright.flows.verify.operand_checks import OperandFault
+from firmwright.oracle.compare import Difference
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -42,15 +44,38 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _difference_to_json(case: str, difference: CaseDifference) -> dict[str, object]:
-    return {
-        "case": case,
-        "check": difference.check,
-        "sample": difference.first.sample,
-        "tensor": difference.first.tensor,
-        "index": difference.first.index,
-        "expected": difference.first.expected,
-        "actual": difference.first.actual,
-    }
+    found: dict[str, object] = {"case": case, "check": difference.check.value}
+    if difference.pool:
+        found["pool"] = difference.pool
+    match difference.first:
+        case Difference() as first:
+            return {
+                **found,
+                "sample": first.sample,
+                "tensor": first.tensor,
+                "index": first.index,
+                "expected": first.expected,
+                "actual": first.actual,
+            }
+        case OperandFault(problem=problem, place=place):
+            return {**found, "problem": problem, "place": place}
+
+
+def _difference_row(case: str, difference: CaseDifference) -> list[Cell]:
+    check = difference.check.value
+    if difference.pool:
+        check += f" in {difference.pool}"
+    found: list[Cell]
+    match difference.first:
+        case Difference() as first:
+            element = f"{first.tensor}[{', '.join(map(str, first.index))}]"
+            found = [first.sample, element, first.expected, first.actual]
+        case OperandFault(problem=problem, place=place):
+            expected = (
+                "its operands" if difference.check == Check.ACCESS else "defined C"
+            )
+            found = [None, place, expected, problem]
+    return [case, check, *found]
 
 
 def _to_json(result: BackendTestResult) -> dict[str, object]:
@@ -62,6 +87,7 @@ def _to_json(result: BackendTestResult) -> dict[str, object]:
             "rejected": entry.rejected,
             "cases": len(entry.outcomes),
             "taken": entry.matched,
+            "variants": list(entry.variants),
             "differing": differing,
         }
         patterns.append(row)
@@ -77,13 +103,17 @@ def _format_result(result: BackendTestResult) -> str:
     rows: list[Sequence[Cell]] = []
     wrong: list[Sequence[Cell]] = []
     compared = "outputs and numpy meaning" if result.has_numpy_meaning else "outputs"
+    checked = "inputs and guard bytes around all buffers checked"
+    if result.checks_operands:
+        checked += ", all accesses and operations of the C checked by sanitizers"
     texts = [
-        f"{result.samples} samples for each case on {result.board}: {compared} "
-        "compared with the core alone, guard bytes around all buffers checked."
+        f"{result.samples} samples, twice, for each case on {result.board}: {compared} "
+        f"compared with the core alone, {checked}."
     ]
     for entry in result.entries:
         differing = len({case for case, _ in entry.differing})
-        counts = (len(entry.outcomes), len(entry.matched), differing or None)
+        tested = (len(entry.matched), len(entry.variants))
+        counts = (len(entry.outcomes), *tested, differing or None)
         rows.append([entry.name, *counts])
         names: dict[str, list[str]] = {}
         for case in entry.rejected:
@@ -92,13 +122,10 @@ def _format_result(result: BackendTestResult) -> str:
         for op, cases in names.items():
             texts.append(f"{entry.name} rejects {op}: {', '.join(cases)}.")
         for case, item in entry.differing:
-            first = item.first
-            element = f"{first.tensor}[{', '.join(map(str, first.index))}]"
-            place = (case, item.check, first.sample, element)
-            wrong.append([*place, first.expected, first.actual])
+            wrong.append(_difference_row(case, item))
     parts = [textwrap.fill(text, 80, subsequent_indent="  ") for text in texts]
     if wrong:
-        head = ["case", "check", "sample", "element", "expected", "got"]
+        head = ["case", "check", "sample", "element or place", "expected", "got"]
         parts.append(format_table(head, wrong))
-    patterns = format_table(["pattern", "cases", "matched", "differ"], rows)
+    patterns = format_table(["pattern", "cases", "matched", "variants", "differ"], rows)
     return "\n\n".join([patterns, *parts])

@@ -15,6 +15,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
+from firmwright.ir.graph.devices import is_device_name
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, Pattern, call_patterns, op
 from firmwright.ir.module import IRModule, Pass
@@ -260,6 +261,12 @@ def check_backend(backend: Backend, operators: frozenset[str]) -> None:
             f"its name {backend.name!r} is not an identifier.",
             where=where,
             hint="name = 'npu1'.",
+        )
+    if backend.device and not is_device_name(backend.device):
+        raise UsageError(
+            f"its device {backend.device!r} is not a type and a number.",
+            where=where,
+            hint="device = 'npu0'.",
         )
     hooks = backend.kind.hooks
     if hooks.relay_to_runtime is None and hooks.relay_to_tir is None:

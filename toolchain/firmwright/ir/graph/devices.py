@@ -24,6 +24,11 @@ CONSTANTS_POOL_ATTR = "constants_pool"
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 
+def is_device_name(name: str) -> bool:
+    """Return whether a name is a type and a number, such as cpu1."""
+    return _NAME.match(name) is not None
+
+
 def parse_device(name: str) -> VirtualDevice:
     match = _NAME.match(name)
     if match is None:

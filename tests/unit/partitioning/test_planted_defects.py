@@ -1,0 +1,266 @@
+"""`backend test` finds each defect planted in a right backend, and passes that one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from firmwright.cli.main import main
+from firmwright.flows.verify.chain_runs import CaseSamples, ChainRun
+from firmwright.flows.verify.operator_conformance import NamedCase
+
+FOLDER = Path(__file__).resolve().parents[2] / "backends" / "convolver"
+Install = Callable[[str, str, dict[str, str]], None]
+pytestmark = pytest.mark.host_c
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A replaced text of a file, and the checks of which one has to find it.
+
+    With `problem`, the defect ends the test by an error of the plug-in with that text.
+    """
+
+    file: str
+    old: str
+    new: str
+    checks: tuple[str, ...] = ()
+    problem: str = ""
+
+
+C, PY = "convolver.c", "__init__.py"
+LINE = "        j->y[i] = (int8_t)value;\n"
+RUN = "    compute(&job);\n"
+TCM = "        x, y = kernel.inputs[0], kernel.outputs[0]\n"
+ASYNC = """
+static struct job started;
+static int is_started;
+
+int32_t convolver_wait(void);
+int32_t convolver_wait(void)
+{
+    if (is_started) {
+        compute(&started);
+        is_started = 0;
+    }
+    return 0;
+}
+
+void convolver_run("""
+DEVICE = '    doc = "int8 convolutions"\n    device = "engine0"\n    wait = "convolver_wait"\n'
+START = "    convolver_wait();\n    started = job;\n    is_started = 1;\n"
+
+DEFECTS = {
+    "wrong rounding": Defect(
+        C,
+        "    return (high >> right) + ((high & mask) > threshold ? 1 : 0);\n",
+        "    return high >> right;\n",
+        ("output",),
+    ),
+    "scale of a channel read from a constant for all": Defect(
+        PY,
+        "np.broadcast_to(np.int32(step.multipliers), channels)",
+        "np.int32(step.multipliers[:1])",
+        ("operand access",),
+    ),
+    "off by one at the border": Defect(C, "iy < 0 ||", "iy <= 0 ||", ("output",)),
+    "row read outside of the image": Defect(
+        C, "iy >= j->in_h", "iy > j->in_h", ("operand access", "output")
+    ),
+    "stride ignored": Defect(C, "ox * j->stride_w", "ox * j->stride_h", ("output",)),
+    "zero point ignored in the padding": Defect(
+        C,
+        "                continue;\n",
+        "                sum -= j->x_zero * j->w[o];\n                continue;\n",
+        ("output",),
+    ),
+    "zero point of the input ignored": Defect(
+        C, "(x[c] - j->x_zero)", "x[c]", ("output",)
+    ),
+    "write past the end": Defect(
+        C,
+        RUN,
+        RUN + "    y[n * out_h * out_w * out_c] = 0;\n",
+        ("operand access", "guard byte"),
+    ),
+    "write before the start": Defect(
+        C, RUN, RUN + "    y[-1] = 0;\n", ("operand access", "guard byte")
+    ),
+    "read past the end without effect": Defect(
+        C,
+        RUN,
+        RUN
+        + "    static volatile int8_t unused;\n    unused = x[n * in_h * in_w * in_c];\n",
+        ("operand access",),
+    ),
+    "constant read past the end without effect": Defect(
+        C,
+        RUN,
+        RUN + "    static volatile int32_t unused;\n    unused = shifts[out_c];\n",
+        ("operand access",),
+    ),
+    "state kept between calls": Defect(
+        C,
+        "    int32_t sum = j->bias[o];\n",
+        "    static int32_t sum;\n    sum = (sum & 64) + j->bias[o];\n",
+        ("output", "repeated run"),
+    ),
+    "wrong scope": Defect(
+        PY,
+        TCM,
+        TCM
+        + '        if kernel.scope(x) == "tcm":\n            numbers = (*numbers[:-1], step.clamp_max - 1)\n',
+        ("output",),
+    ),
+    "clamps missing": Defect(
+        C,
+        "        value = value < j->low ? j->low : value > j->high ? j->high : value;\n",
+        "",
+        ("output",),
+    ),
+    "wrong sign of the shift": Defect(
+        C,
+        "const int32_t right = shift > 0 ? 0 : -shift;",
+        "const int32_t right = shift > 0 ? shift : -shift;",
+        ("output",),
+    ),
+    "wrong order of channels": Defect(
+        C,
+        "((o * j->k_h + ky) * j->k_w + kx)",
+        "((o * j->k_w + kx) * j->k_h + ky)",
+        ("output",),
+    ),
+    "products of 32 bits": Defect(
+        C,
+        "(int64_t)(int32_t)((uint32_t)sum << left) * multiplier",
+        "(int32_t)((uint32_t)sum << left) * multiplier",
+        ("defined behavior",),
+    ),
+    "sums of 16 bits": Defect(
+        C, "    return sum;\n", "    return (int16_t)sum;\n", ("output",)
+    ),
+    "not deterministic": Defect(
+        C,
+        LINE,
+        "        static uint32_t random;\n        random = random * 1664525u + 1013904223u;\n        value ^= random >> 30 == 3u;\n"
+        + LINE,
+        ("repeated run",),
+    ),
+    "input modified": Defect(
+        C, RUN, RUN + "    ((int8_t *)x)[0] ^= 1;\n", ("unchanged input",)
+    ),
+    "aligned addresses assumed": Defect(
+        C,
+        "            for (int32_t c = 0; c < j->in_c; ++c) {\n",
+        "            int32_t c = 0;\n            for (; c + 4 <= j->in_c; c += 4) {\n                const uint32_t four = *(const uint32_t *)(w + c);\n                for (int32_t k = 0; k < 4; ++k) {\n                    sum += (x[c + k] - j->x_zero) * (int8_t)(four >> 8 * k);\n                }\n            }\n            for (; c < j->in_c; ++c) {\n",
+        ("defined behavior",),
+    ),
+    "dilation claimed": Defect(PY, ", dilation=(1, 1))", ")", ("output",)),
+    "wrong type of a constant": Defect(
+        PY,
+        'conv2d.bias_of(call, "int32"), INT32)',
+        'conv2d.bias_of(call, "int32").astype("int16"), INT16)',
+        ("operand access",),
+    ),
+    "int16 claimed": Defect(
+        PY,
+        "call.input(0).dtype == INT8 and ",
+        "",
+        problem="declare the function convolver_run with different parameters",
+    ),
+    "second image ignored": Defect(
+        C, "= j->n * pixels * j->out_c;", "= pixels * j->out_c;", ("output",)
+    ),
+    "wrong type of cost": Defect(
+        PY,
+        "return match.ops[-1].output.elements",
+        'return "cheap"',
+        problem="`cost` of the backend convolver, for the conv2d that computes",
+    ),
+    "exception in rejections": Defect(
+        PY,
+        "return {}",
+        'raise KeyError("conv2d")',
+        problem="`rejections` of the backend convolver, for the graph @main, raised KeyError",
+    ),
+    "completion signaled too early": Defect(
+        C,
+        "        compute(&started);\n",
+        "        started.out_h -= 1;\n        compute(&started);\n        started.out_h += 1;\n",
+        ("output",),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def core_results_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile and run the same cases on the core alone for the first defect only."""
+    make = ChainRun.samples
+
+    def samples(run: ChainRun, cases: Sequence[NamedCase]) -> CaseSamples:
+        key = (run.backend.device, *(case.case.name for case in cases))
+        if key not in SAMPLES:
+            SAMPLES[key] = make(run, cases)
+        return SAMPLES[key]
+
+    monkeypatch.setattr(ChainRun, "samples", samples)
+
+
+SAMPLES: dict[tuple[str, ...], CaseSamples] = {}
+
+
+def texts(name: str) -> dict[str, str]:
+    """The files of the backend with a defect, "" for none; some need a driver or pool."""
+    files = {file: (FOLDER / file).read_text() for file in (C, PY)}
+    doc = '    doc = "int8 convolutions"\n'
+    if name == "wrong scope":
+        files[PY] = files[PY].replace(doc, doc + '    pools = ("tcm",)\n')
+    files[PY] = files[PY].replace("import INT8, INT32", "import INT8, INT16, INT32")
+    if name.startswith("completion"):
+        files[C] = files[C].replace("\nvoid convolver_run(", ASYNC).replace(RUN, START)
+        files[PY] = files[PY].replace(doc, DEVICE)
+    defect = DEFECTS.get(name)
+    if defect is not None:
+        assert files[defect.file].count(defect.old) == 1
+        files[defect.file] = files[defect.file].replace(defect.old, defect.new)
+    return files
+
+
+def kit(capfd: pytest.CaptureFixture[str], *, status: int) -> Mapping[str, object]:
+    assert main(["backend", "test", "convolver", "--json"]) == status
+    return json.loads(capfd.readouterr().out)
+
+
+@pytest.mark.sampled(14)
+@pytest.mark.parametrize("name", DEFECTS)
+def test_each_defect_is_found(
+    name: str, install: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("convolver", "convolver:Convolver", texts(name))
+    defect = DEFECTS[name]
+    found = kit(capfd, status=2 if defect.problem else 1)
+    if defect.problem:
+        assert defect.problem in found["error"]["what"]
+        return
+    (row,) = found["patterns"]
+    checks = {difference["check"] for difference in row["differing"]}
+    assert checks.intersection(defect.checks), checks
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", pytest.param("completion", marks=pytest.mark.deep)],
+    ids=["synchronous", "asynchronous"],
+)
+def test_the_right_backend_passes(
+    name: str, install: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("convolver", "convolver:Convolver", texts(name))
+    (row,) = kit(capfd, status=0)["patterns"]
+    assert row["differing"] == []
+    assert len(row["taken"]) >= 11
+    assert len(row["variants"]) >= 25
