@@ -1,4 +1,4 @@
-"""Hints for analyzers of the generated C, as annotations in ACSL (decision 0108).
+"""Hints for analyzers of the generated C, as annotations in ACSL (decision 0109).
 
 Hints are comments. They assume nothing: an analyzer that follows them proves the same
 claims, with narrower intervals.
