@@ -258,7 +258,7 @@ def test_documented_commands_work(
 
 def parse(block: Block) -> None:
     """Check the verbs and options in a block that is not run."""
-    if block.kind in ("python", "py"):
+    if block.kind in ("python", "py", "fwir"):
         return
     for command in block.commands():
         words = shlex.split(command, comments=True)

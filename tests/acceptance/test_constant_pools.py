@@ -305,8 +305,9 @@ def test_unknown_pool_of_the_board_is_refused(compiled: Compile) -> None:
     with pytest.raises(UsageError) as caught:
         compiled("digits", board=M4, const_pools=(PoolInfo("flash2", access="ro"),))
     assert str(caught.value) == (
-        "board mps2-an386 has no pool for constants flash2. Try: one of code, psram, or a "
-        "board file of which a [[memory]] has const_pool = 'flash2'."
+        "board mps2-an386 has no pool for constants flash2. Try: one of code, psram, or "
+        "--const-pool flash2=BYTES@ADDRESS, or a board file of which a [[memory]] has "
+        "const_pool = 'flash2'."
     )
 
 

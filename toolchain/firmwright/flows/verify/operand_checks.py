@@ -72,7 +72,8 @@ def build_checked_image(compiled: Compilation, folder: Path) -> Image:
     name = compiled.c_prefix
     write_project(compiled.project(), folder)
     header = format_operand_checks(compiled.module, name, folder / _LOG)
-    (folder / "model" / f"{name}_operands.h").write_text(header, encoding="utf-8")
+    file = folder / "model" / f"{name}_operands.h"
+    file.write_text(header, encoding="utf-8", newline="\n")
     macro = f"-D{name.upper()}_PROBE_HEADER"
     return build_project(
         folder,
