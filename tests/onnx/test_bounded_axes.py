@@ -247,7 +247,7 @@ def test_a_size_on_the_command_line_may_be_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", ["0..4", "4..4", "5..4", "a b:1..4", "t:4", "1..", ""]
+    "sizes", ["0..4", "4..4", "5..4", "1..1025", "a b:1..4", "t:4", "1..", ""]
 )
 def test_other_ranges_are_refused(sizes: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"LEAST\.\.MOST"):
@@ -279,3 +279,12 @@ def test_stages_and_predictions_are_of_the_largest_size(tmp_path: Path) -> None:
         costs = kernel_costs(replace(module, settings=longer))
         times.append(sum(cost.instructions for cost in costs.values()))
     assert 5 * times[0] < times[1] < 10 * times[0]
+
+
+@pytest.mark.parametrize(
+    "bounds", ["0, 4", "4, 4", "1, 1025", "1, 9223372036854775807"]
+)
+def test_other_ranges_of_a_module_are_refused(bounds: str) -> None:
+    text = f'firmwright ir 2\nmodule @m\nattrs {{axis=["time", {bounds}]}}\n'
+    with pytest.raises(ModelError, match="axis"):
+        parse_module(text)

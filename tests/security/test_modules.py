@@ -14,7 +14,13 @@ import pytest
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import InternalError, ModelError, UsageError
 from firmwright.base.source_paths import module_file_problem
+from firmwright.base.trust import TRUST_VARIABLE
 from firmwright.build import build_project
+from firmwright.extensions.export_formats.microtvm import template_project
+from firmwright.extensions.export_formats.microtvm.project_handler import (
+    ProjectHandler,
+)
+from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model, save_module
 from firmwright.ir.module import IRModule
@@ -286,3 +292,20 @@ def test_text_of_a_module_does_not_become_a_compilers_flag(tmp_path: Path) -> No
     build_project(tmp_path)
     assert not (tmp_path / "PWNED").exists()
     shutil.rmtree(tmp_path / "build")
+
+
+def test_code_in_an_archive_of_microtvm_needs_trust(
+    digits_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = compile_for(load_model(digits_path), "host")
+    archive = export_model(compiled, "mlf", tmp_path / "model.tar").path
+    handler = ProjectHandler(template_project() / "microtvm_api_server.py")
+    project = tmp_path / "project"
+    given = (str(archive), "", str(project), {"board": "host"})
+    with pytest.raises(UsageError, match="code of its own") as refused:
+        handler.generate_project(*given)
+    assert TRUST_VARIABLE in str(refused.value)
+    assert not project.exists()
+    monkeypatch.setenv(TRUST_VARIABLE, str(archive))
+    handler.generate_project(*given)
+    assert project.is_dir()

@@ -24,6 +24,7 @@ import pytest
 
 import firmwright as fw
 from firmwright.base.json_input import Json, JsonObject
+from firmwright.base.trust import TRUST_VARIABLE
 from firmwright.device.session import Session
 from firmwright.extensions.export_formats.microtvm import template_project
 from firmwright.extensions.export_formats.microtvm.project_handler import (
@@ -117,8 +118,12 @@ def expected(default_model: Compilation) -> np.ndarray:
 
 @pytest.mark.host_c
 def test_a_client_generates_builds_flashes_and_talks(
-    default_model: Compilation, expected: np.ndarray, tmp_path: Path
+    default_model: Compilation,
+    expected: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(TRUST_VARIABLE, str(tmp_path))
     archive = export_model(default_model, "mlf", tmp_path / "model.tar").path
     template, project = Client(template_project()), tmp_path / "project"
     about: Any = template("server_info_query", tvm_version="0.14.0")
@@ -223,9 +228,10 @@ def test_the_runtime_allocates_the_workspace_of_a_run(
 @pytest.mark.qemu
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_client_and_the_command_of_tvm_run_our_projects(
-    expected: np.ndarray, tmp_path: Path
+    expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TVM's client leaves the process of the server to the collector of objects."""
+    monkeypatch.setenv(TRUST_VARIABLE, str(tmp_path))
     compiled = fw.compile(fw.load(DIGITS / "digits.tflite"), board="mps2-an386")
     export_model(compiled, "mlf", tmp_path / "model.tar")
     page = (HERE.parents[2] / "docs/reference/microtvm.md").read_text(encoding="utf-8")

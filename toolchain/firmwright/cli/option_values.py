@@ -8,7 +8,7 @@ from typing import Final
 from firmwright.base.array_files import read_npy
 from firmwright.base.dtypes import Array
 from firmwright.base.trust import trusted_value
-from firmwright.ir.bounded_axis import BoundedAxis
+from firmwright.ir.bounded_axis import SIZES_MAX, BoundedAxis, is_range_of_sizes
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
 CONSTANT_SCOPES = {
@@ -38,20 +38,21 @@ def input_shape(text: str) -> tuple[str, tuple[int | BoundedAxis, ...]]:
     if not equals or not name or any(size == 0 for size in shape):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected NAME=SIZE,SIZE,..., of which one may be a range, "
-            "LEAST..MOST or AXIS:LEAST..MOST"
+            f"LEAST..MOST or AXIS:LEAST..MOST, of at most {SIZES_MAX:,} sizes"
         )
     return name, shape
 
 
 def _size(text: str) -> int | BoundedAxis:
     """Parse one size; 0 is no size."""
-    axis, colon, bounds = text.rpartition(":")
-    least, dots, most = bounds.partition("..")
+    axis, colon, sizes = text.rpartition(":")
+    least, dots, most = sizes.partition("..")
     if not dots:
         return 0 if colon else max(0, int(text))
-    if int(least) < 1 or int(most) <= int(least) or (colon and not axis.isidentifier()):
+    bounds = int(least), int(most)
+    if not is_range_of_sizes(*bounds) or (colon and not axis.isidentifier()):
         return 0
-    return BoundedAxis(axis or _AXIS_NAME, int(least), int(most))
+    return BoundedAxis(axis or _AXIS_NAME, *bounds)
 
 
 def input_values(text: str) -> tuple[str, Array | tuple[float, ...]]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from firmwright.base.value_kinds import TEXT, TRUTH, Kind
+from firmwright.ir.bounded_axis import SIZES_MAX, is_range_of_sizes
 from firmwright.ir.core import LINKER_SECTION
 from firmwright.ir.settings import Minimize, NumericsProfile
 
@@ -42,6 +43,14 @@ def _is_section(value: object) -> bool:
 
 def _is_pool_access(value: object) -> bool:
     return TEXTS.includes(value) and isinstance(value, tuple) and len(value) >= 2
+
+
+def _is_axis(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 3:
+        return False
+    name, least, most = value
+    is_typed = TEXT.includes(name) and _is_int(least) and _is_int(most)
+    return is_typed and is_range_of_sizes(least, most)
 
 
 def _is_speed(value: object) -> bool:
@@ -125,7 +134,7 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "rejections": list_of(list_of(TEXT, 4)),
     "visible_pools": list_of(Kind("a target, a device and pools", _is_pool_access)),
     "live_channels": list_of(row_of(TEXT, INTS)),
-    "axis": row_of(TEXT, COUNT, COUNT),
+    "axis": Kind(f"a name and the bounds of at most {SIZES_MAX} sizes", _is_axis),
     "backends": Kind("the records of backends", lambda value: isinstance(value, tuple)),
 }
 POOL_ATTRIBUTES: AttrKinds = {

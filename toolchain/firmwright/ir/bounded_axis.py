@@ -9,6 +9,14 @@ from firmwright.base.dtypes import INT32
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import EMPTY_STMT, Node, rewrite_stmt
 
+SIZES_MAX = 1024
+"""The sizes of an axis at most: a model is read and lowered at each of them."""
+
+
+def is_range_of_sizes(least: int, most: int) -> bool:
+    """Return whether an axis can have the sizes `least` to `most`."""
+    return 1 <= least < most < least + SIZES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class BoundedAxis:

@@ -17,6 +17,7 @@ from typing import Final
 
 from firmwright.base.errors import FirmwrightError, UsageError
 from firmwright.base.json_input import Json, JsonObject, as_text
+from firmwright.base.trust import TRUST_VARIABLE, trusts_path
 from firmwright.flows.board.project_api import (
     BuiltinProject,
     ProjectApi,
@@ -185,7 +186,8 @@ class ProjectHandler:
 def _load_archive(source: Path) -> Model:
     """Return the compiled module of an archive in the Model Library Format.
 
-    Its C may become a part of firmware: the user asks for that of this archive.
+    Raise UsageError if its code would become a part of firmware without the user's
+    trust in the archive, or the folder that it is in.
     """
     try:
         with tarfile.open(source) as archive:
@@ -205,4 +207,9 @@ def _load_archive(source: Path) -> Model:
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder) / Path(names[0]).name
         module.write_bytes(text)
-        return load_model(module, trust=True)
+        model = load_model(module, trust=trusts_path(source))
+    if model.module.untrusted is not None:
+        what = "the archive contains code of its own, C or lowered functions."
+        hint = f"read it; if you trust it, add {source.resolve()} to {TRUST_VARIABLE}."
+        raise UsageError(what, where=str(source), hint=hint)
+    return model
