@@ -72,9 +72,17 @@ def write_driver(model: Path, name: str) -> Path:
         lines.append(f"    Frama_C_make_unknown((char *){pool}, sizeof {pool});")
         lines.append(f"    pools.{pool} = {pool};")
     lines += [
-        f"    if ({name}_map_io(NULL, &in, &out) == {macro}_OK) return 1;",
         f"    if ({name}_map_io(&pools, &in, &out) != {macro}_OK) return 1;",
+        "    bad = pools;",
+        f"    bad.{pools[0]} = NULL;",
+        f"    {name}_map_io(NULL, &in, &out);",
+        f"    {name}_map_io(&bad, &in, &out);",
+        f"    {name}_map_io(&pools, NULL, &out);",
+        f"    {name}_map_io(&pools, &in, NULL);",
         f"    {name}_run(NULL, &out, &pools);",
+        f"    {name}_run(&in, NULL, &pools);",
+        f"    {name}_run(&in, &out, NULL);",
+        f"    {name}_run(&in, &out, &bad);",
         "    wrong = in;",
         f"    wrong.{first_input} += 1;",
         f"    {name}_run(&wrong, &out, &pools);",
