@@ -67,6 +67,7 @@ def main() -> None:
             board.run.program,
             "-M",
             board.run.machine,
+            *board.run.args,
             "-nographic",
             "-semihosting",
         ]

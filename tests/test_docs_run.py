@@ -76,6 +76,7 @@ REASONS = {
     "needs a cluster": r"dask|--scheduler",
     "needs Zephyr's west": r"^west ",
     "needs a copy of CMSIS-NN": r"--cmsis-nn",
+    "needs a copy of ESP-NN": r"--esp-nn",
     "needs a file of Vela": r"_vela\.tflite",
     "needs the benchmark's samples": r"--dataset|--serve",
     "fetches from the network": r"pip install|fetch\.py",

@@ -16,6 +16,7 @@ CODE_OPTIONS = {
     ("address", "flash"): "localhost:1",
     ("cmsis-nn", "verify"): "library",
     ("custom-op", "verify"): "evil.py",
+    ("esp-nn", "verify"): "library",
     ("ethos-u-driver", "verify"): "library",
     ("flash-command", "partition"): "touch PWNED",
     ("imgtool-args", "export"): "--encrypt x",

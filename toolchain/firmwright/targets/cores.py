@@ -42,7 +42,9 @@ _XTENSA: Mapping[str, frozenset[str]] = {"lx106": frozenset({"xtensa"})}
 
 _CORE = TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))
 _RISCV_SET = TargetAttribute("rv32imac", "the instruction set", tuple(_RV32))
-_RISCV_CORE = TargetAttribute("", "the core, if its timing is known", ("sifive-e31",))
+_RISCV_CORE = TargetAttribute(
+    "", "the core, if its timing is known", ("sifive-e31", "esp32-c3")
+)
 _XTENSA_CORE = TargetAttribute("lx106", "the core", tuple(_XTENSA))
 
 CORE_KINDS: Mapping[str, TargetKind] = {

@@ -1,11 +1,14 @@
-"""Selection of the C library files that a set of functions needs.
+"""The user's copy of a C library, and the files that a set of functions needs.
 
 Definitions are found by text: lines that look like a function or table definition.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from firmwright.base.errors import UsageError
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _DEFINITION = re.compile(
@@ -16,7 +19,19 @@ _TABLE = re.compile(
 )
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+
+
+def find_library(backend: str, variable: str, header: str) -> Path:
+    """Return the folder that `variable` names; UsageError unless it has `header`."""
+    named = os.environ.get(variable, "")
+    path = Path(named)
+    if not named or not (path / header).is_file():
+        library = f"a copy of the library that contains {header}"
+        what = f"the backend {backend} needs {library}."
+        hint = f"--{backend} PATH or the variable {variable}."
+        raise UsageError(what, where=str(path) if named else "", hint=hint)
+    return path
 
 
 def collect_needed_files(
@@ -76,8 +91,8 @@ def _defined(text: str) -> list[str]:
 def _asked_for(
     text: str, headers: Mapping[str, Path]
 ) -> tuple[set[str], dict[str, bytes]]:
-    """Return the functions that a source calls, and its direct and indirect headers."""
-    names = set(_CALLED.findall(text))
+    """Return the functions of other files that a source calls, and all its headers."""
+    names = set(_CALLED.findall(text)) - set(_DEFINITION.findall(text))
     included: dict[str, bytes] = {}
     queue = _INCLUDE.findall(text)
     while queue:

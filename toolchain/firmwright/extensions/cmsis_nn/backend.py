@@ -11,14 +11,12 @@ sizes and semantics: the public header arm_nnfunctions.h.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16
-from firmwright.base.errors import UsageError
 from firmwright.base.quant import Rounding
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.extensions.cmsis_nn import weighted_layers as layers
@@ -55,7 +53,7 @@ from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.layer_requantization import requantize_step
-from firmwright.targets.library_sources import collect_needed_files
+from firmwright.targets.library_sources import collect_needed_files, find_library
 
 _C = read_sections(__file__)
 
@@ -262,14 +260,7 @@ class CmsisNn(Backend):
 
 
 def _library() -> Path:
-    path = Path(os.environ.get(PATH_VARIABLE, ""))
-    if not os.environ.get(PATH_VARIABLE) or not (path / HEADER).is_file():
-        where = f"{path}" if os.environ.get(PATH_VARIABLE) else ""
-        library = f"a copy of the library that contains {HEADER}"
-        what = f"the backend cmsis-nn needs {library}."
-        hint = f"--cmsis-nn PATH or the variable {PATH_VARIABLE}."
-        raise UsageError(what, where=where, hint=hint)
-    return path
+    return find_library(CmsisNn.name, PATH_VARIABLE, HEADER)
 
 
 def _supports_call(match: Match) -> bool:

@@ -5,10 +5,7 @@ One function per kernel fills the library's structs. Workspace sizes are those o
 sizes: the public headers arm_nnfunctions.h and arm_nn_types.h.
 """
 
-import re
-import textwrap
 from collections.abc import Sequence
-from functools import partial
 
 from firmwright.base.dtypes import INT16, INT32, DType
 from firmwright.base.rounding import divide_up, round_up
@@ -16,9 +13,9 @@ from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.targets.c_text import LINE_COLUMNS, c_function_head
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.library_calls import write_library_call
 
 
 def core_features(kernel: BackendKernel) -> frozenset[str]:
@@ -55,23 +52,7 @@ def write_wrapper_function(
     statements: str,
     arguments: Sequence[tir.Buffer],
 ) -> None:
-    head = c_function_head(f"void {kernel.symbol}(", params)
-    wrap = partial(
-        textwrap.fill,
-        width=LINE_COLUMNS,
-        initial_indent=" " * 4,
-        subsequent_indent=" " * 8,
-    )
-    lines = []
-    for statement in re.split(r"(?<=;)\n", statements):
-        line = " ".join(statement.split())
-        if line:
-            lines.append(wrap(line))
-    body = "\n".join(lines)
-    headers = "#include <string.h>\n\n" if "mem" in statements else ""
-    text = f'{headers}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
-    kernel.file(f"{kernel.symbol}.c", text)
-    kernel.extern(kernel.symbol, list(arguments))
+    write_library_call(kernel, "arm_nnfunctions.h", params, statements, arguments)
 
 
 def workspace_context(

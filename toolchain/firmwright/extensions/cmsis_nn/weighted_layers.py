@@ -32,9 +32,12 @@ from firmwright.ir.graph.attributes.recurrent import LstmAttrs, SvdfAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import conv2d, lstm_layer, svdf
 from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
-from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
+from firmwright.ops.requantize import per_tensor_quant, quantization_of
 from firmwright.targets.kernel_builder import BackendKernel
-from firmwright.targets.layer_requantization import requantize_step
+from firmwright.targets.layer_requantization import (
+    known_requantization,
+    layer_constants,
+)
 
 _C = read_sections(__file__)
 
@@ -43,30 +46,8 @@ def weight_scales(call: OpCall) -> tuple[float, ...]:
     return quantization_of(call.input(1)).scales
 
 
-def _step(call: OpCall) -> Requantization:
-    step = requantize_step(call)
-    # The predicate of the pattern has checked it.
-    assert step is not None
-    return step
-
-
-def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
-    """Add the weights, bias, and per-output multipliers and shifts as constants."""
-    step, wide = _step(call), has_int64_sum(call)
-    channels = call.output.shape[-1]
-    table = np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1)
-    pairs = np.broadcast_to(table, (2, channels))
-    bias = conv2d.bias_of(call, "int64")
-    return [
-        kernel.constant("weights", call.constant_array(1), INT8),
-        kernel.constant("bias", bias, INT64 if wide else INT32),
-        kernel.constant("multipliers", pairs[0], INT32),
-        kernel.constant("shifts", pairs[1], INT32),
-    ]
-
-
 def _heads(call: OpCall) -> list[str]:
-    """Return the C parameters of the input, `_weights`' constants and the output."""
+    """Return the C parameters of the input, `layer_constants` and the output."""
     kind = activation_pointer_type(call.input(0).dtype)
     bias = "int64_t" if has_int64_sum(call) else "int32_t"
     tables = ["const int8_t *w", f"const {bias} *bias"]
@@ -76,7 +57,12 @@ def _heads(call: OpCall) -> list[str]:
 
 def _layer_values(call: OpCall) -> dict[str, object]:
     """Return the words in the texts of all layers with per-channel requantization."""
-    step, x, w, y = _step(call), call.input(0), call.input(1), call.output
+    step, x, w, y = (
+        known_requantization(call),
+        call.input(0),
+        call.input(1),
+        call.output,
+    )
     return {
         "input_offset": -per_tensor_quant(x).zero_point,
         "zero_point": step.zero_point,
@@ -115,7 +101,12 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
         dilation=c_tile(attrs.dilation),
         bias_struct=bias_struct,
     )
-    arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more]
+    arguments = [
+        kernel.inputs[0],
+        *layer_constants(kernel, call),
+        kernel.outputs[0],
+        *more,
+    ]
     write_wrapper_function(kernel, [*_heads(call), *params], text, arguments)
 
 
@@ -136,7 +127,7 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     )
     arguments = [
         kernel.inputs[0],
-        *_weights(kernel, call),
+        *layer_constants(kernel, call),
         kernel.outputs[0],
         *more,
         *filters,
@@ -147,10 +138,10 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
 
 def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     """Write fully_connected; int8 weights may have per-output scales."""
-    step, x = _step(call), call.input(0)
+    step, x = known_requantization(call), call.input(0)
     outputs, inputs = call.input(1).shape
     rows, zero_point = x.elements // inputs, per_tensor_quant(x).zero_point
-    weights, bias, multipliers, shifts = _weights(kernel, call)
+    weights, bias, multipliers, shifts = layer_constants(kernel, call)
     heads, arguments = _heads(call), [kernel.inputs[0], weights, bias]
     name, values = f"arm_fully_connected_{dtype_suffix(x.dtype)}", _layer_values(call)
     if step.per_channel:
