@@ -15,6 +15,7 @@ import gzip
 import io
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from firmwright.boards import load_board
@@ -86,8 +87,13 @@ def main() -> None:
 def write_counts(
     file: Path, executed: Iterable[tuple[InstructionCount, Instruction]]
 ) -> None:
-    """Write the most frequent instructions with their executions."""
-    rows = sorted(executed, key=lambda row: row[0].address)
+    """Write the most frequent instructions with the executions from all call sites."""
+    merged: dict[int, tuple[InstructionCount, Instruction]] = {}
+    for cell, what in executed:
+        before, _ = merged.get(cell.address, (replace(cell, count=0, taken=0), what))
+        count, taken = cell.count + before.count, cell.taken + before.taken
+        merged[cell.address] = replace(cell, count=count, taken=taken), what
+    rows = [merged[address] for address in sorted(merged)]
     total, least, seen = sum(cell.count for cell, _ in rows), 0, 0
     for least in sorted((cell.count for cell, _ in rows), reverse=True):
         seen += least

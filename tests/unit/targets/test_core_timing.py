@@ -141,8 +141,20 @@ def test_a_loop_continues_with_the_results_of_the_iteration_before():
     assert modeled_cycles(e31, tight) == 10 * 4 + 3  # one stall in each iteration
 
 
-def test_pipelines_of_boards_have_a_table():
-    assert load_board("hifive1-revb").pipeline in core_timings()
+@pytest.mark.parametrize("board", ["hifive1-revb", "esp32-c3-devkitm-1"])
+def test_pipelines_of_boards_have_a_table(board):
+    assert load_board(board).pipeline in core_timings()
+
+
+def test_the_esp32_c3_pays_for_taken_branches_and_loaded_values():
+    c3 = core_timings()["esp32-c3"]
+    loop = executed(
+        "lw a1,0(a0); add a2,a1,a1; bnez a2,100",
+        count=10,
+        syntax=AssemblySyntax.RISCV,
+    )
+    loop[-1] = Executed(loop[-1].address, loop[-1].instruction, 10, 9)
+    assert modeled_cycles(c3, loop) == 10 * (3 + 1 + 2)
 
 
 M7 = {

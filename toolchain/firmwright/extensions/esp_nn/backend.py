@@ -16,6 +16,7 @@ from pathlib import Path
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Rounding
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.attributes.layers import Conv2DAttrs, PoolAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -60,7 +61,10 @@ def _pair(values: Sequence[int]) -> str:
 
 
 def _write(
-    kernel: BackendKernel, heads: Sequence[str], text: str, arguments: Sequence[object]
+    kernel: BackendKernel,
+    heads: Sequence[str],
+    text: str,
+    arguments: Sequence[tir.Buffer],
 ) -> None:
     write_library_call(kernel, Path(HEADER).name, heads, text, arguments)
 
