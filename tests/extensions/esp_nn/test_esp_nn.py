@@ -29,6 +29,13 @@ NAMES = (
     "str_ww_ref_model",
     "ad01_int8",
 )
+SOFTMAX = """\
+firmwright ir 2
+module @net
+graph @main(%x: i8[1,{count}] quant(0.1, 0)) -> (%y) {{
+  %y: i8[1,{count}] quant(0.00390625, -128) = softmax(%x) {{beta=1.0}}
+}}
+"""
 CONV = """\
 #include <common_functions.h>
 __attribute__((noinline))
@@ -92,6 +99,19 @@ def test_it_takes_the_layers_that_round_as_the_library(
     assert "esp_nn_depthwise_conv_s8_opt(&input" in calls
     assert "backend/esp-nn/esp_nn_ansi_headers.h" in compiled.tree.files
     assert "conv_params_t params = {128, -128, {1, 1}" in calls
+
+
+@pytest.mark.usefixtures("headers")
+@pytest.mark.parametrize(("count", "taken"), [(255, True), (256, False)])
+def test_softmax_of_long_rows_stays_with_the_core(
+    count: int, taken: bool, tmp_path: Path
+) -> None:
+    """The library shifts by 31 bits there, which C does not define for its types."""
+    file = tmp_path / "softmax.fwir"
+    file.write_text(SOFTMAX.format(count=count), encoding="utf-8")
+    compiled = compile_for(load_model(file), target="esp-nn", numerics="tflm")
+    (row,) = compiled.metadata["operators"]
+    assert (row["schedule"] == "esp-nn") == taken
 
 
 def test_static_functions_of_a_source_are_not_those_of_others(headers: Path) -> None:

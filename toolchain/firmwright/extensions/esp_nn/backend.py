@@ -44,6 +44,8 @@ _C = read_sections(__file__)
 _FOLDERS = ("include", "src/common", "src/softmax")
 _WINDOW_MAX = 0xFFFF
 """Sizes of pools are parameters of 16 bits."""
+_SOFTMAX_MAX = 255
+"""A row of more elements may ask for a shift by 31 bits, which overflows an int."""
 HEADER = "include/esp_nn_ansi_headers.h"
 _HEADERS = (HEADER, "include/esp_nn_defs.h")
 PATH_VARIABLE = "ESP_NN_PATH"
@@ -254,7 +256,8 @@ def _supports_call(match: Match) -> bool:
         return False
     match call.op:
         case "softmax":
-            return call.numerics == "tflm"
+            is_short = call.input(0).shape[-1] <= _SOFTMAX_MAX
+            return is_short and call.numerics == "tflm"
         case "add" | "mul":
             is_variable = all(values is None for values in call.constants)
             return is_variable and call.input(0).shape == call.input(1).shape
