@@ -1,4 +1,4 @@
-"""Merging of constants with equal bytes and dtype into the first of them.
+"""Merging of constants with equal bytes, dtype and pool into the first of them.
 
 Graph constants must also have equal shapes. Initial values of state are not merged with
 kernel constants, which may be assigned to memory that only kernels can access.
@@ -22,13 +22,13 @@ def find_duplicates(module: IRModule) -> dict[str, str]:
         if isinstance(function, Function):
             has_graphs = True
             apart.update(state.initial for state in function.state)
-    first: dict[tuple[str, str, tuple[int, ...]], str] = {}
+    first: dict[tuple[str, str, str, tuple[int, ...]], str] = {}
     duplicates: dict[str, str] = {}
     for name, constant in module.constants.items():
         if name in apart:
             continue
         shape = constant.shape if has_graphs else ()
-        key = constant.dtype.name, constant.digest, shape
+        key = constant.dtype.name, constant.digest, constant.pool, shape
         original = first.setdefault(key, name)
         if original != name:
             duplicates[name] = original
