@@ -153,7 +153,8 @@ def net_of(node: ast.expr, net: Net, names: dict[str, str], dtype: str) -> str:
 def defined_pairs(dtype: str) -> dict[str, Array]:
     """Return the pairs for which ONNX Runtime has all results.
 
-    Its process ends at a divisor of 0, and at the quotient of the least int64 and -1.
+    It refuses a divisor of 0, and its process ends at the quotient of the least int64
+    and -1. That of int32 it computes in whole vectors, of which the pairs are a multiple.
     """
     sample = pairs(dtype)
     is_defined = sample["b"] != 0

@@ -7,8 +7,9 @@ of the type.
 Quotients truncate toward zero. A divisor of 0 counts as 1, and the quotient that does
 not fit, of the least integer and -1, wraps to the least integer with the remainder 0:
 C leaves both undefined, and x86 ends the program. Results of int8 and int16 wrap, too,
-which C computes as int. ONNX Runtime and LiteRT's FLOOR_DIV wrap the same quotient,
-LiteRT's DIV saturates it; both refuse the divisor 0.
+which C computes as int. ONNX Runtime wraps the same quotient of int8 and int16, but its
+process ends by SIGFPE at that of int64, and of int32 outside of vectors. LiteRT's
+FLOOR_DIV wraps it, its DIV saturates it. All of them refuse the divisor 0.
 """
 
 import numpy as np
