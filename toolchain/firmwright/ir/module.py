@@ -176,7 +176,13 @@ class IRModule:
         return self.functions.get(op[1:]) if op.startswith("@") else None
 
     def with_function(self, function: AnyFunction) -> IRModule:
-        """Return this module with `function`, in place of one of the same name."""
+        """Return this module with `function`, in place of one of the same name.
+
+        A graph that is equal to the present one is no change.
+        """
+        present = self.functions.get(function.name)
+        if isinstance(function, Function) and function == present:
+            return self
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_attrs(self, **attrs: Attr) -> IRModule:

@@ -165,7 +165,10 @@ def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IR
         if (target_of(function) or default) != name:
             others[key] = function
     stubs = {key: _stub(function) for key, function in others.items()}
-    after = step(replace(module, functions={**module.functions, **stubs}))
+    before = replace(module, functions={**module.functions, **stubs})
+    after = step(before)
+    if after is before:
+        return module
     back = replace(after, functions={**after.functions, **others})
     referenced = referenced_constants(back)
     constants: dict[str, Constant] = {}

@@ -71,6 +71,8 @@ def _with_visible_pools(
     rows: list[PoolAccess] = []
     for (target, device), pools in visible.items():
         rows.append(PoolAccess(target, device, tuple(sorted(pools))))
+    if module.results.pool_access == tuple(rows):
+        return module
     return replace(module, results=replace(module.results, pool_access=tuple(rows)))
 
 

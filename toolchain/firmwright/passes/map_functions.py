@@ -25,7 +25,13 @@ def map_prim_funcs(
 def map_graph_functions(
     module: IRModule, change: Callable[[Function], Function]
 ) -> IRModule:
-    return _map_functions(module, Function, change)
+    """Apply `change` to all graph functions; return `module` if all are equal."""
+
+    def changed(function: Function) -> Function:
+        after = change(function)
+        return function if after == function else after
+
+    return _map_functions(module, Function, changed)
 
 
 def map_with_constants(

@@ -89,6 +89,8 @@ class CallSplitter:
         self.alignment = cut_alignment(self.module)
 
     def with_constants(self, module: IRModule) -> IRModule:
+        if not self.constants:
+            return module
         return replace(module, constants={**module.constants, **self.constants})
 
     def is_large(self, call: Call) -> bool:
