@@ -23,34 +23,39 @@ SCRIPT = load_script()
 RECORD: dict[str, Any] = SCRIPT.read_record()
 
 
+@pytest.fixture(scope="module")
+def runnable() -> dict[str, Any]:
+    boards: dict[str, Any] = SCRIPT.runnable_boards()
+    return boards
+
+
 def test_the_page_equals_the_record() -> None:
     """Run `python docs/board_runs.py` to write it anew."""
     page = SCRIPT.PAGE.read_text(encoding="utf-8")
     assert f"{SCRIPT.MARKER}{SCRIPT.table(RECORD)}\n" in page
 
 
-@pytest.mark.parametrize("name", RECORD)
-def test_a_record_is_of_the_board_as_it_is(name: str) -> None:
+def test_records_are_of_the_boards_as_they_are(runnable: dict[str, Any]) -> None:
     """Repeat the runs of a changed board with `python docs/board_runs.py MODELS -b`."""
-    entry = RECORD[name]
-    assert entry["digest"] == SCRIPT.digest_board(name)
-    assert name in SCRIPT.runnable_boards()
-    assert set(entry["models"]) <= set(SCRIPT.MODELS)
-    for result in entry["models"].values():
-        if result.get("error") != "does_not_fit":
-            assert result["values"] > 0
-            assert result["mismatches"] == 0
-    assert entry.get("selftest", {"failed": 0})["failed"] == 0
+    for name, entry in RECORD.items():
+        assert entry["digest"] == SCRIPT.digest_board(name), name
+        assert name in runnable
+        assert set(entry["models"]) <= set(SCRIPT.MODELS), name
+        for result in entry["models"].values():
+            if result.get("error") != "does_not_fit":
+                assert result["values"] > 0, name
+                assert result["mismatches"] == 0, name
+        assert entry.get("selftest", {"failed": 0})["failed"] == 0, name
 
 
-def test_every_board_of_labwired_has_run_a_model() -> None:
+def test_every_board_of_labwired_has_run_a_model(runnable: dict[str, Any]) -> None:
     """Boards of QEMU are also tested without a record, those of LabWired by it."""
     ran: set[str] = set()
     for name, entry in RECORD.items():
         if any(result.get("samples") for result in entry["models"].values()):
             ran.add(name)
-    boards = SCRIPT.runnable_boards().values()
-    assert {board.name for board in boards if board.emulator is not None} <= ran
+    simulated = {name for name, board in runnable.items() if board.emulator is not None}
+    assert simulated <= ran
 
 
 @pytest.mark.deep

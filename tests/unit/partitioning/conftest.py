@@ -41,7 +41,7 @@ Install = Callable[[str, str, dict[str, str]], None]
 def install(
     no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Install:
-    """Write a package with an entry point like an installer."""
+    """Write a package with an entry point like an installer, or a new version of it."""
     site = tmp_path / "site"
 
     def installed(name: str, entry: str, files: dict[str, str]) -> None:
@@ -50,7 +50,7 @@ def install(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         info = site / f"firmwright_{name}-1.0.dist-info"
-        info.mkdir()
+        info.mkdir(exist_ok=True)
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: firmwright-{name}\nVersion: 1.0\n"
         )
@@ -59,6 +59,7 @@ def install(
         )
         monkeypatch.syspath_prepend(str(site))
         monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setattr(BACKENDS, "_known", {})
         invalidate_caches()
 
     return installed

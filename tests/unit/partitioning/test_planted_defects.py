@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.cli.main import main
+from firmwright.flows.verify import chain_runs
 from firmwright.flows.verify.chain_runs import CaseSamples, ChainRun
 from firmwright.flows.verify.operator_conformance import NamedCase
 
@@ -196,9 +197,26 @@ DEFECTS = {
 }
 
 
+TOGETHER = (
+    "clamps missing",
+    "write past the end",
+    "constant read past the end without effect",
+    "not deterministic",
+    "input modified",
+    "products of 32 bits",
+)
+"""A defect for each check, in one backend."""
+ALL_VARIANTS = chain_runs.VARIANTS_OF_A_KIND
+
+
 @pytest.fixture(autouse=True)
-def core_results_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile and run the same cases on the core alone for the first defect only."""
+def core_results_once(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compile and run the same cases on the core alone for the first backend only.
+
+    Without --deep, one variant of each kind runs.
+    """
     make = ChainRun.samples
 
     def samples(run: ChainRun, cases: Sequence[NamedCase]) -> CaseSamples:
@@ -208,25 +226,28 @@ def core_results_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return SAMPLES[key]
 
     monkeypatch.setattr(ChainRun, "samples", samples)
+    if not request.config.getoption("--deep"):
+        monkeypatch.setattr(chain_runs, "VARIANTS_OF_A_KIND", 1)
 
 
 SAMPLES: dict[tuple[str, ...], CaseSamples] = {}
 
 
-def texts(name: str) -> dict[str, str]:
-    """The files of the backend with a defect, "" for none; some need a driver or pool."""
+def texts(*names: str) -> dict[str, str]:
+    """The files of the backend with defects; some need a driver or pool."""
     files = {file: (FOLDER / file).read_text() for file in (C, PY)}
     doc = '    doc = "int8 convolutions"\n'
-    if name == "wrong scope":
+    if "wrong scope" in names:
         files[PY] = files[PY].replace(doc, doc + '    pools = ("tcm",)\n')
     files[PY] = files[PY].replace("import INT8, INT32", "import INT8, INT16, INT32")
-    if name.startswith("completion"):
+    if any(name.startswith("completion") for name in names):
         files[C] = files[C].replace("\nvoid convolver_run(", ASYNC).replace(RUN, START)
         files[PY] = files[PY].replace(doc, DEVICE)
-    defect = DEFECTS.get(name)
-    if defect is not None:
-        assert files[defect.file].count(defect.old) == 1
-        files[defect.file] = files[defect.file].replace(defect.old, defect.new)
+    for name in names:
+        defect = DEFECTS.get(name)
+        if defect is not None:
+            assert files[defect.file].count(defect.old) == 1
+            files[defect.file] = files[defect.file].replace(defect.old, defect.new)
     return files
 
 
@@ -235,8 +256,18 @@ def kit(capfd: pytest.CaptureFixture[str], *, status: int) -> Mapping[str, objec
     return json.loads(capfd.readouterr().out)
 
 
-@pytest.mark.sampled(14)
-@pytest.mark.parametrize("name", DEFECTS)
+def checks_of(found: Mapping[str, object]) -> set[str]:
+    """Return the checks that found differences."""
+    (row,) = found["patterns"]
+    return {difference["check"] for difference in row["differing"]}
+
+
+def deep_if_built(name: str) -> object:
+    marks = () if DEFECTS[name].problem else pytest.mark.deep
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [deep_if_built(name) for name in DEFECTS])
 def test_each_defect_is_found(
     name: str, install: Install, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,22 +276,27 @@ def test_each_defect_is_found(
     found = kit(capfd, status=2 if defect.problem else 1)
     if defect.problem:
         assert defect.problem in found["error"]["what"]
-        return
-    (row,) = found["patterns"]
-    checks = {difference["check"] for difference in row["differing"]}
-    assert checks.intersection(defect.checks), checks
+    else:
+        assert checks_of(found).intersection(defect.checks)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", pytest.param("completion", marks=pytest.mark.deep)],
-    ids=["synchronous", "asynchronous"],
-)
-def test_the_right_backend_passes(
-    name: str, install: Install, capfd: pytest.CaptureFixture[str]
+def test_the_right_backend_passes_and_each_check_finds_a_defect(
+    install: Install, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    install("convolver", "convolver:Convolver", texts(name))
+    install("convolver", "convolver:Convolver", texts())
     (row,) = kit(capfd, status=0)["patterns"]
     assert row["differing"] == []
     assert len(row["taken"]) >= 11
-    assert len(row["variants"]) >= 25
+    is_deep = chain_runs.VARIANTS_OF_A_KIND == ALL_VARIANTS
+    assert len(row["variants"]) >= (25 if is_deep else 7)
+    install("convolver", "convolver:Convolver", texts(*TOGETHER))
+    wanted = {check for name in TOGETHER for check in DEFECTS[name].checks}
+    assert checks_of(kit(capfd, status=1)) == wanted
+
+
+@pytest.mark.deep
+def test_the_right_asynchronous_backend_passes(
+    install: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("convolver", "convolver:Convolver", texts("completion"))
+    assert checks_of(kit(capfd, status=0)) == set()
