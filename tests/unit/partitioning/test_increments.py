@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from firmwright.flows.model.partition_methods import (
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.parser import parse_module
 from firmwright.partitioning.target_resolution import functions_on_target
 from firmwright.targets.backend_registry import BACKENDS
 from tests.backends.toy_backends import Toy, chain
@@ -95,50 +93,6 @@ def test_steps_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
     expected = partition(partition(MODEL, "one", offload={"d": "cpu"}), "two")
     assert load_model(files[2]).module == expected.module
-
-
-PLACED = """firmwright ir 2
-module @toy
-target @one = "one"
-target @two = "two"
-graph @main(%x: f32[1,2,2,3], %z: f32[1,2,2,3]) -> (%d) {
-  %a: f32[1,2,2,3] = add(%x, %z) {activation="none"}
-  %b: f32[1,2,2,3] on(target="two", scope="sram") = relu(%a)
-  %c: f32[1,2,2,3] = tanh(%b)
-  %d: f32[1,2,2,3] = relu(%c)
-}
-"""
-
-
-def test_the_target_of_a_value_is_that_of_the_call_that_computes_it():
-    placed = Model(parse_module(PLACED))
-    in_steps = partition(placed, "one, two")
-    assert body_of(in_steps.module) == ["one_add", "two_relu", "two_tanh", "one_relu"]
-    offload = {"b": "two"}
-    expected = compile_for(partition(MODEL, "one, two", offload=offload))
-    for model in (placed, in_steps):
-        assert compile_for(model, target="one, two").tree.files == expected.tree.files
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "what"),
-    [
-        (
-            "%z: f32[1,2,2,3])",
-            '%z: f32[1,2,2,3] on(target="two"))',
-            "no call computes the tensor z on the target two.",
-        ),
-        (
-            "relu(%a)",
-            "relu(%a) target(one)",
-            "the tensor b is on the target two, but its call has the target one.",
-        ),
-    ],
-)
-def test_a_target_that_no_call_can_have_is_an_error(old: str, new: str, what: str):
-    model = Model(parse_module(PLACED.replace(old, new)))
-    with pytest.raises(UsageError, match=re.escape(what)):
-        compile_for(model, target="one, two")
 
 
 def test_a_predicate_chooses_operators():

@@ -215,6 +215,12 @@ def test_the_device_of_a_view_is_that_of_the_call_that_computes_its_memory() -> 
             "Try: one of cpu0, cpu1, or --devices.",
         ),
         (
+            TEXT.replace("%b: f32[8] =", '%b: f32[8] on(target="cpu") ='),
+            {},
+            "the tensor b cannot be placed: on(target=...) chooses no target. "
+            "Try: target(NAME) after the call.",
+        ),
+        (
             TEXT.replace("tanh(%v)", "tanh(%x)").replace("f32[1,8]", "f32[8]"),
             {"device_assignments": (("a", "cpu1", ""),)},
             "after the pass graph-dce, the tensor a is not where --assign-device a=cpu1 places it: "

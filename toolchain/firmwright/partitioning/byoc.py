@@ -21,7 +21,6 @@ from firmwright.ir.pass_results import Rejection
 from firmwright.partitioning.custom_ops import lower_custom_ops
 from firmwright.partitioning.offload import (
     annotate_offloaded_calls,
-    apply_value_targets,
     without_core_annotations,
 )
 from firmwright.partitioning.pattern_matching import (
@@ -62,7 +61,7 @@ def partition_module(
     if names is None:
         names = {item.name for item in backends} - {*partitioned_for(module)}
     if not names and not module.settings.offload:
-        return lower_custom_ops(apply_value_targets(module))
+        return lower_custom_ops(module)
     active: list[ActiveBackend] = []
     for item in backends:
         condition = where if item.name in names else _match_never
@@ -85,7 +84,6 @@ def run_pre_partition(
     module: IRModule, watch: PassTimer, active: Sequence[ActiveBackend]
 ) -> IRModule:
     """Run the passes of backends whose result their patterns are to see."""
-    module = apply_value_targets(module)
     after = run_phase(module, "pre_partition", watch, [item.name for item in active])
     return annotate_offloaded_calls(_keep_assigned(module, after), active)
 

@@ -1,6 +1,5 @@
-"""Operators that the user assigns to targets by their tensors.
+"""Operators that the user assigns to targets by their tensors: TENSOR=TARGET[:PERCENT].
 
-The option is TENSOR=TARGET[:PERCENT], and in module text a tensor is `on(target=...)`.
 Their calls are annotated before patterns are matched; the target `cpu` keeps them on
 the core. A percentage is the target's share of the operator
 (`partitioning/engine_split.py`).
@@ -11,7 +10,7 @@ from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.pattern_matching import ActiveBackend, all_matches
 from firmwright.partitioning.target_resolution import (
@@ -19,45 +18,6 @@ from firmwright.partitioning.target_resolution import (
     target_of,
     targets_by_tensor,
 )
-from firmwright.passes.graph.value_names import map_values
-
-
-def apply_value_targets(module: IRModule) -> IRModule:
-    """Return the module with the target of each value as that of its call.
-
-    Raise UsageError if no call computes the value, or one of another target.
-    """
-    for function in module.functions.values():
-        if isinstance(function, Function) and not target_of(function):
-            module = module.with_function(_with_call_targets(module, function))
-    return module
-
-
-def _with_call_targets(module: IRModule, function: Function) -> Function:
-    computed: set[str] = set()
-    body: list[Call] = []
-    for call in function.body:
-        for value in call.outputs:
-            computed.add(value.name)
-            target = value.virtual_device.target
-            if target and call.target not in ("", target):
-                what = f"the tensor {value.name} is on the target {target}, but its"
-                what += f" call has the target {call.target}."
-                raise UsageError(what, where=module.name, hint="omit one of the two.")
-            call = replace(call, target=target or call.target)
-        body.append(call)
-    for value in function.values:
-        target = value.virtual_device.target
-        if target and value.name not in computed:
-            what = f"no call computes the tensor {value.name} on the target {target}."
-            hint = "omit the target, or a tensor that is computed."
-            raise UsageError(what, where=module.name, hint=hint)
-
-    def without_target(value: Value) -> Value:
-        device = replace(value.virtual_device, target="")
-        return replace(value, virtual_device=device)
-
-    return map_values(replace(function, body=tuple(body)), without_target)
 
 
 def annotate_offloaded_calls(

@@ -100,10 +100,15 @@ def _check_text(module: IRModule) -> None:
     for partition in _partitions(module):
         inside += partition.values
     for value in (*_values(module), *inside):
-        if value.virtual_device != UNCONSTRAINED and value.name not in placed:
+        problem, hint = "", ""
+        if value.virtual_device.target:
+            problem = "on(target=...) chooses no target"
+            hint = "target(NAME) after the call."
+        elif value.virtual_device != UNCONSTRAINED and value.name not in placed:
             problem = "the text places it in a partition alone"
-            what = f"the tensor {value.name} cannot be placed: {problem}."
             hint = "on(...) at the tensor in the graph that calls the partition."
+        if problem:
+            what = f"the tensor {value.name} cannot be placed: {problem}."
             raise UsageError(what, where=module.name, hint=hint)
 
 
