@@ -11,13 +11,16 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from firmwright.artifacts import PreloadedMemory
 from firmwright.base.child_process import Word, find_program
 from firmwright.base.errors import DeviceError, ToolMissingError
+from firmwright.base.platform_compat import process_cpu_s
 from firmwright.boards import Board
+from firmwright.device.emulator_clock import SLOWEST, EmulatorClock
 from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.rtt_transport import RttTransport
@@ -28,6 +31,8 @@ PACKAGES = {
     "qemu-system-xtensa": "qemu-system-misc",
 }
 _START_S: Final = 20.0
+_STUB_S: Final = SLOWEST * _START_S
+"""The time limit of a stub's answer; an emulator that ends closes the connection."""
 _SOCKETS: Final = Path("/proc/net/unix")
 _LISTENING: Final = "00010000"
 """The flags of a socket that listens, __SO_ACCEPTCON, in that file."""
@@ -99,21 +104,31 @@ def _loader(load: PreloadedMemory) -> str:
     return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
 
-def start_qemu(command: QemuCommand) -> ProcessTransport:
+class QemuProcess(ProcessTransport):
+    """An emulator's process; time limits count the time that it gets of a processor."""
+
+    def __init__(self, command: QemuCommand) -> None:
+        by_hand = " ".join(map(str, replace(command, stub=None).arguments()))
+        super().__init__(
+            command.arguments(),
+            name=f"{command.program} -machine {command.machine}",
+            hint="start the session again; if it happens every time, "
+            f"try the command by hand: {by_hand}",
+            pass_fds=() if command.stub is None else (command.stub,),
+        )
+        self._clock = EmulatorClock(partial(process_cpu_s, self.pid))
+
+    def time_s(self) -> float:
+        return self._clock()
+
+
+def start_qemu(command: QemuCommand) -> QemuProcess:
     if find_program(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
         what = f"{command.program} is not installed."
         hint = f"apt install {package}."
         raise ToolMissingError(what, where=command.machine, hint=hint)
-    arguments = command.arguments()
-    by_hand = " ".join(map(str, replace(command, stub=None).arguments()))
-    return ProcessTransport(
-        arguments,
-        name=f"{command.program} -machine {command.machine}",
-        hint="start the session again; if it happens every time, "
-        f"try the command by hand: {by_hand}",
-        pass_fds=() if command.stub is None else (command.stub,),
-    )
+    return QemuProcess(command)
 
 
 class QemuMemoryTransport:
@@ -127,6 +142,9 @@ class QemuMemoryTransport:
         self._process, self._stub = _start_with_stub(command)
         self.name = self._process.name
         self._stub.go()
+
+    def time_s(self) -> float:
+        return self._process.time_s()
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         return self._process.read(limit, timeout_s)
@@ -168,6 +186,9 @@ class QemuRttTransport(RttTransport):
             self._process.close()
             raise
 
+    def time_s(self) -> float:
+        return self._process.time_s()
+
     def close(self) -> None:
         try:
             super().close()
@@ -175,7 +196,7 @@ class QemuRttTransport(RttTransport):
             self._process.close()
 
 
-def _start_with_stub(command: QemuCommand) -> tuple[ProcessTransport, GdbClient]:
+def _start_with_stub(command: QemuCommand) -> tuple[QemuProcess, GdbClient]:
     """Start a halted emulator, with a connection to its GDB stub.
 
     The connection is a pair of sockets, one of which the emulator inherits: no other
@@ -189,7 +210,7 @@ def _start_with_stub(command: QemuCommand) -> tuple[ProcessTransport, GdbClient]
         ours.close()
         raise
     try:
-        return process, GdbClient(process.name, line=ours, timeout_s=_START_S)
+        return process, GdbClient(process.name, line=ours, timeout_s=_STUB_S)
     except BaseException:
         process.close()
         raise

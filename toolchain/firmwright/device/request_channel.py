@@ -7,7 +7,6 @@ again.
 import contextlib
 import math
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,7 +15,7 @@ from firmwright.device import errors
 from firmwright.device import link_protocol as link
 from firmwright.device.fault_report import Fault
 from firmwright.device.link_protocol import Command, Frame, Status
-from firmwright.device.transport import Transport, has_baud
+from firmwright.device.transport import Clock, Transport, clock_of, has_baud
 
 _READ_BYTES = 65536
 _SEQUENCES = 1 << 16
@@ -26,7 +25,6 @@ _CALL_BACK_BYTES = 700
 """More than firmware accepts at a wrong rate before it restores the initial rate."""
 
 FaultExplainer = Callable[[Fault], str]
-Clock = Callable[[], float]
 
 
 class RequestChannel:
@@ -37,12 +35,12 @@ class RequestChannel:
         transport: Transport,
         timeouts: errors.Timeouts,
         *,
-        clock: Clock = time.monotonic,
+        clock: Clock | None = None,
         explain: FaultExplainer | None = None,
     ) -> None:
         self._transport = transport
         self._timeouts = timeouts
-        self._clock = clock
+        self._clock = clock or clock_of(transport)
         self._explain = explain
         self._reader = link.FrameReader()
         self._received: deque[Frame | None] = deque()

@@ -1,7 +1,6 @@
 """Sessions with running firmware: write inputs, run, measure, read their outputs."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -19,8 +18,8 @@ from firmwright.device.errors import (
     Timeouts,
 )
 from firmwright.device.link_protocol import Command, Status, TextKind
-from firmwright.device.request_channel import Clock, FaultExplainer, RequestChannel
-from firmwright.device.transport import Transport, has_memory
+from firmwright.device.request_channel import FaultExplainer, RequestChannel
+from firmwright.device.transport import Clock, Transport, clock_of, has_memory
 
 Arrays = Mapping[str, Array]
 
@@ -101,16 +100,19 @@ class Session(Closeable):
         timeouts: Timeouts | None = None,
         payload_max_bytes: int = link.PAYLOAD_MAX_BYTES,
         explain: FaultExplainer | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock | None = None,
     ) -> None:
-        """Greet the firmware; close the transport on failure or another model id."""
+        """Greet the firmware; close the transport on failure or another model id.
+
+        `clock` is that of time limits, by default the transport's.
+        """
         self._transport = transport
         self._timeouts = timeouts or Timeouts()
-        self._clock = clock
+        self._clock = clock or clock_of(transport)
         self._line = RequestChannel(
             transport,
             self._timeouts,
-            clock=clock,
+            clock=self._clock,
             explain=explain,
         )
         self._model_id = model_id

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Protocol, TypeGuard
+
+Clock = Callable[[], float]
 
 
 class Transport(Protocol):
@@ -37,6 +41,22 @@ class MemoryTransport(Transport, Protocol):
 
     def read_memory(self, address: int, size_bytes: int) -> bytes:
         """Return the bytes from `address` on; raise DeviceError if that fails."""
+
+
+class TimedTransport(Transport, Protocol):
+    """A transport with its own time, such as that of an emulator."""
+
+    def time_s(self) -> float:
+        """Return the seconds that count for time limits."""
+
+
+def clock_of(transport: Transport) -> Clock:
+    """Return the clock of time limits, the real time unless the transport has one."""
+    return transport.time_s if has_time(transport) else time.monotonic
+
+
+def has_time(transport: Transport) -> TypeGuard[TimedTransport]:
+    return hasattr(transport, "time_s")
 
 
 def has_memory(transport: Transport) -> TypeGuard[MemoryTransport]:

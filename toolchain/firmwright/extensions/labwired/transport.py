@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
+from firmwright.device.emulator_clock import EmulatorClock
 from firmwright.device.transport import Transport
 from firmwright.device.transport_plugins import TransportRequest
 from firmwright.extensions.labwired.simulated_image import make_simulated_image
@@ -31,6 +32,13 @@ _STEP: Final = "1ms"
 _MISSING: Final = "missing_peripherals.toml"
 _MODULE: Final = "labwired"
 _CHIP: Final = re.compile(r"[A-Za-z0-9_-]+")
+_WAKING: Final = {"nrf5340": 0x5000_8080, "nrf54l15": 0x500C_609C}
+"""The register whose write lets the UART of a chip see the bytes that were sent to it.
+
+LabWired 0.25 looks at the received bytes of these UARTs only after a write to any
+register, and firmware that polls for the end of a transfer writes none. The registers
+are SUBSCRIBE_STARTRX and SUBSCRIBE_FLUSHRX, which are 0.
+"""
 
 
 class _Simulation(Protocol):
@@ -39,6 +47,7 @@ class _Simulation(Protocol):
     def run_for(self, duration: str) -> object: ...
     def read_uart_bytes(self) -> bytes: ...
     def send_bytes(self, data: bytes) -> None: ...
+    def write_u32(self, address: int, value: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -56,7 +65,7 @@ def open_transport(request: TransportRequest) -> Transport:
         what = "LabWired loads no file besides the image."
         hint = "link all constants into the image, without --const-pool."
         raise UsageError(what, where=request.board.name, hint=hint)
-    return LabWiredTransport(_start(request, chip), f"LabWired's {chip}")
+    return LabWiredTransport(_start(request, chip), chip)
 
 
 def _start(request: TransportRequest, chip: str) -> _Simulation:
@@ -114,16 +123,21 @@ def _write_system(description: Path, missing: object, folder: Path) -> Path:
 
 
 class LabWiredTransport:
-    """A simulated chip; errors call it `name`."""
+    """A simulated chip, by LabWired's name of it."""
 
-    def __init__(self, simulation: _Simulation, name: str) -> None:
-        self.name = name
+    def __init__(self, simulation: _Simulation, chip: str) -> None:
+        self.name = f"LabWired's {chip}"
+        self._waking = _WAKING.get(chip)
         self._simulation: _Simulation | None = simulation
+        self._clock = EmulatorClock(time.thread_time)
         self._received = b""
+
+    def time_s(self) -> float:
+        return self._clock()
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         simulation = self._running()
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock() + timeout_s
         while not self._received:
             try:
                 simulation.run_for(_STEP)
@@ -131,13 +145,16 @@ class LabWiredTransport:
                 hint = "LabWired may not model an instruction or a peripheral."
                 raise DeviceError(str(error), where=self.name, hint=hint) from error
             self._received = simulation.read_uart_bytes()
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 break
         data, self._received = self._received[:limit], self._received[limit:]
         return data
 
     def write(self, data: bytes) -> None:
-        self._running().send_bytes(data)
+        simulation = self._running()
+        simulation.send_bytes(data)
+        if self._waking is not None:
+            simulation.write_u32(self._waking, 0)
 
     def close(self) -> None:
         if self._simulation is not None:
