@@ -39,6 +39,11 @@ def of_16_mhz(baud: int) -> int:
     return (baud * 2**32 // 16_000_000 + 0x800) & ~0xFFF
 
 
+def of_nordic_dma(baud: int) -> int:
+    """The word whose quotient of 2^32 is the number of clocks of a bit."""
+    return (2**32 - 1) // round(16e6 / baud) & ~0xFFF
+
+
 def of_espressif(baud: int) -> int:
     """A divider of 20 MHz: sixteenths from bit 20 on."""
     whole, sixteenths = divmod(round(16 * 20e6 / baud), 16)
@@ -49,6 +54,8 @@ DRIVERS: dict[str, Callable[[int], tuple[tuple[int, int], ...]]] = {
     # board: the registers by their offset, and their words at a baud
     "mps2-an386": lambda baud: ((0x10, round(25e6 / baud)),),
     "microbit": lambda baud: ((0x524, of_16_mhz(baud)),),
+    "nrf5340": lambda baud: ((0x524, of_nordic_dma(baud)),),
+    "nrf54l15": lambda baud: ((0x524, of_nordic_dma(baud)),),
     "stm32vldiscovery": lambda baud: ((0x08, round(hz("stm32vldiscovery") / baud)),),
     "nucleo-h743zi": lambda baud: (
         (0x0C, round(hz("nucleo-h743zi") / baud)),
@@ -125,6 +132,7 @@ def test_a_driver_sets_the_divider_that_the_chips_formula_gives(
         "mps2-an386",
         "stm32vldiscovery",
         "microbit",
+        "nrf5340",
         "hifive1-revb",
         "esp32-c3-devkitm-1",
     ],
@@ -136,3 +144,23 @@ def test_a_rate_out_of_reach_is_refused_and_nothing_is_touched(
     for baud in (1, 30_000_000, 0xFFFFFFFF):
         assert chip.fwr_port_set_baud(baud, 1) == UNSUPPORTED
     assert not any(chip.words)
+
+
+def test_the_words_of_nordics_uart_with_dma_give_the_rates_of_its_specification() -> (
+    None
+):
+    """The nRF5340's product specification lists words with their actual rates."""
+    listed = {
+        (1200, 0x0004F000): 1205,
+        (9600, 0x00275000): 9598,
+        (28800, 0x0075C000): 28777,
+        (76800, 0x013A9000): 76923,
+        (115200, 0x01D60000): 115108,
+        (230400, 0x03B00000): 231884,
+        (921600, 0x0F000000): 941176,
+        (1000000, 0x10000000): 1000000,
+    }
+    for (baud, word), actual in listed.items():
+        assert round(16e6 / (2**32 // word)) == actual
+        own = round(16e6 / (2**32 // of_nordic_dma(baud)))
+        assert abs(own - baud) <= max(abs(actual - baud), baud // 100)

@@ -23,6 +23,8 @@ CONSOLES: Final = {
         "cmsdk_uart",
         "none",
         "nrf51_uart",
+        "nrf53_uarte",
+        "nrf54l_uarte",
         "rp2_uart",
         "rtt",
         "stm32_usart",
@@ -40,6 +42,8 @@ COUNTERS: Final = {
 CONSOLE_KEYS: Final = {
     "cmsdk_uart": ("base",),
     "nrf51_uart": ("base", "tx_pin", "rx_pin"),
+    "nrf53_uarte": ("base", "gpio", "tx_pin", "rx_pin"),
+    "nrf54l_uarte": ("base", "gpio", "tx_pin", "rx_pin"),
     "rp2_uart": ("base", "tx_pin", "rx_pin"),
     "stm32_usart": ("base", "gpio", "tx_pin", "rx_pin", "function", "enable"),
     "stm32f1_usart": ("base", "tx_pin", "rx_pin"),
