@@ -44,3 +44,12 @@ def test_other_values_have_no_formula(value) -> None:  # type: ignore[no-untyped
 def test_a_quotient_is_of_no_negative_number() -> None:
     """C rounds quotients toward 0, so that they would differ."""
     assert fit_size_formula({n: (n - 10) // 4 for n in SIZES}) is None
+
+
+def test_a_formula_is_computed_below_a_limit() -> None:
+    parabola = SizeFormula(square=3, factor=-10, offset=7)
+    assert parabola.fits(10, 208)
+    assert not parabola.fits(10, 207)
+    assert not SizeFormula(offset=-(1 << 31)).fits(1, 1 << 31)
+    assert SizeFormula(factor=1 << 20, divisor=4).fits(2047, 1 << 31)
+    assert not SizeFormula(factor=1 << 20, divisor=4).fits(2048, 1 << 31)

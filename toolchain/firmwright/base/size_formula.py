@@ -25,6 +25,13 @@ class SizeFormula:
         dividend = (self.square * size + self.factor) * size + self.offset
         return dividend // self.divisor
 
+    def fits(self, size: int, limit: int) -> bool:
+        """Return whether its numbers, and all that it computes, are below a limit."""
+        inner = self.square * size + self.factor
+        numbers = [self.square, self.square * size, self.factor, inner, inner * size]
+        numbers += [self.offset, inner * size + self.offset]
+        return max(map(abs, numbers)) < limit
+
     @property
     def is_size(self) -> bool:
         """Whether the number is the size itself."""

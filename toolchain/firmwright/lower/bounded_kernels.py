@@ -46,6 +46,8 @@ _VARIABLE = (INT32, INT64, UINT32)
 """The types of numbers that may vary."""
 _WHOLE_MAX = 1 << 24
 """Whole numbers below are exact as floats."""
+_SIZE_LIMIT = 1 << 31
+"""Sizes are computed in 32 bits."""
 _ALONE_MAX = 2
 """Sizes with kernels of their own."""
 
@@ -154,6 +156,8 @@ class BoundedKernels:
         alone: list[int] = []
         for step in range(modulus):
             sizes = SizeClass(modulus, (most - step) % modulus)
+            if not any(map(sizes.includes, self.axis.sizes)):
+                continue
             own = f"{name}_rest_{sizes.rest}" if step else name
             kernel, others = self.kernel(own, call, form, sizes)
             alone += others
@@ -242,6 +246,9 @@ class BoundedKernels:
                 continue
             formula = fit_size_formula(values)
             if formula is None or hole.value.dtype not in _VARIABLE:
+                return None
+            ends = (self.axis.least, self.axis.most)
+            if not all(formula.fits(size, _SIZE_LIMIT) for size in ends):
                 return None
             variables[hole.place] = _expression(formula, self.axis, hole.value.dtype)
         function = fill_holes(largest.function, variables)

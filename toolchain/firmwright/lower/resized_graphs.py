@@ -82,6 +82,7 @@ def resize_graphs(
             raise NotSupportedError(f"the state has other shapes for each {axis.name}")
     calls: dict[int, dict[str, Call]] = {size: {} for size in axis.sizes}
     own = {size: _by_output(modules[size].entry_graph) for size in axis.sizes}
+    values = {size: _by_name(modules[size].entry_graph) for size in axis.sizes}
     changed: set[int] = set()
     for call in entry.body:
         name = call.outputs[0].name
@@ -92,7 +93,7 @@ def resize_graphs(
                 found[size] = other
         missing = [size for size in axis.sizes if size not in found]
         for size in missing:
-            resized = _call_at(found, size)
+            resized = _call_at(found, size, values[size])
             if resized is None:
                 why = f"{call.op} at {call.span} is another operator for {axis.name} "
                 raise NotSupportedError(why + _listed(missing))
@@ -109,6 +110,10 @@ def _by_output(graph: Function) -> dict[str, Call]:
     return {call.outputs[0].name: call for call in graph.body}
 
 
+def _by_name(graph: Function) -> dict[str, Value]:
+    return {value.name: value for value in graph.values}
+
+
 def _signature(call: Call) -> object:
     """Return what is equal in a call at all sizes."""
     names = [None if value is None else value.name for value in call.inputs]
@@ -119,19 +124,26 @@ def _listed(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes[:4])) + (", ..." if len(sizes) > 4 else "")
 
 
-def _call_at(calls: Mapping[int, Call], size: int) -> Call | None:
-    """Return a call at a size from those at others, or None if it has no formula."""
+def _call_at(
+    calls: Mapping[int, Call], size: int, values: Mapping[str, Value]
+) -> Call | None:
+    """Return a call at a size from those at others, or None if it has no formula.
+
+    `values` are those of the graph of the size, of which the types are known.
+    """
     first = next(iter(calls.values()))
     if any(value is not None and value.constant for value in first.inputs):
         return None
     attrs = _fit({n: call.attrs for n, call in calls.items()}, size)
     inputs: list[Value | None] = []
-    for index in range(len(first.inputs)):
-        inputs.append(_fit({n: call.inputs[index] for n, call in calls.items()}, size))
+    for index, value in enumerate(first.inputs):
+        known = None if value is None else values.get(value.name)
+        others = {n: call.inputs[index] for n, call in calls.items()}
+        inputs.append(known or _fit(others, size))
     outputs: list[Value | None] = []
-    for index in range(len(first.outputs)):
-        values = {n: call.outputs[index] for n, call in calls.items()}
-        outputs.append(_fit(values, size))
+    for index, output in enumerate(first.outputs):
+        made_there = {n: call.outputs[index] for n, call in calls.items()}
+        outputs.append(values.get(output.name) or _fit(made_there, size))
     made = tuple(value for value in outputs if value is not None)
     lacks = attrs is None or len(made) < len(first.outputs)
     for value, resized in zip(first.inputs, inputs, strict=True):
@@ -191,6 +203,10 @@ def _check_equal(
             evaluate_graph(each, sample, ops, intrinsics, initial_state(each))
             for each in (module, other)
         ]
+    for value in made.values():
+        if found[1][value.name].shape != value.shape:
+            what = f"{value.name} has another shape for {axis.name} {size}"
+            raise NotSupportedError(what)
     for value in own.results:
         expected, actual = (values[value.name] for values in found)
         if not _are_close(expected, actual):
