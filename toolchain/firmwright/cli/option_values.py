@@ -8,7 +8,12 @@ from typing import Final
 from firmwright.base.array_files import read_npy
 from firmwright.base.dtypes import Array
 from firmwright.base.trust import trusted_value
-from firmwright.ir.bounded_axis import SIZES_MAX, BoundedAxis, is_range_of_sizes
+from firmwright.ir.bounded_axis import (
+    DEFAULT_AXIS_NAME,
+    SIZES_MAX,
+    BoundedAxis,
+    is_range_of_sizes,
+)
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
 CONSTANT_SCOPES = {
@@ -24,8 +29,6 @@ COUNT_MAX: Final = (1 << 31) - 1
 SIZE_MAX: Final = (1 << 63) - 1
 _SECONDS_MAX: Final = 1_000_000_000
 """About 30 years, which the clocks of all systems can add."""
-_AXIS_NAME = "size"
-"""The name of an axis that is not named."""
 
 
 def input_shape(text: str) -> tuple[str, tuple[int | BoundedAxis, ...]]:
@@ -52,7 +55,7 @@ def _size(text: str) -> int | BoundedAxis:
     bounds = int(least), int(most)
     if not is_range_of_sizes(*bounds) or (colon and not axis.isidentifier()):
         return 0
-    return BoundedAxis(axis or _AXIS_NAME, *bounds)
+    return BoundedAxis(axis or DEFAULT_AXIS_NAME, *bounds)
 
 
 def input_values(text: str) -> tuple[str, Array | tuple[float, ...]]:

@@ -9,6 +9,8 @@ from firmwright.base.dtypes import INT32
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import EMPTY_STMT, Node, rewrite_stmt
 
+DEFAULT_AXIS_NAME = "size"
+"""The name of an axis for which the user gives none."""
 SIZES_MAX = 1024
 """The sizes of an axis at most: a model is read and lowered at each of them."""
 

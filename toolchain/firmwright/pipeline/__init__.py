@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         shapes_of_open_inputs as shapes_of_open_inputs,
     )
     from firmwright.pipeline.model_loading import source_digest as source_digest
+    from firmwright.pipeline.model_loading import (
+        with_declared_axis as with_declared_axis,
+    )
     from firmwright.pipeline.options import C_APIS as C_APIS
     from firmwright.pipeline.options import NUMERICS as NUMERICS
     from firmwright.pipeline.options import OPTIMIZE_GOALS as OPTIMIZE_GOALS
@@ -56,6 +59,7 @@ __getattr__ = export_on_use(
             "load_module_bytes",
             "shapes_of_open_inputs",
             "source_digest",
+            "with_declared_axis",
         ],
         "options": ["C_APIS", "NUMERICS", "OPTIMIZE_GOALS", "Options"],
         "pass_list": ["passes_for", "remaining_passes"],

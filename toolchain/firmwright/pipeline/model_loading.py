@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from firmwright.base.c_identifiers import to_model_identifier
 from firmwright.base.errors import ModelError, UsageError
@@ -49,7 +50,11 @@ def load_module(
             hint="another path.",
         ) from error
     return load_module_bytes(
-        complete_model(data, file, given), file.name, name=name, path=file
+        complete_model(data, file, given),
+        file.name,
+        name=name,
+        path=file,
+        shapes=given.shapes,
     )
 
 
@@ -76,13 +81,22 @@ def complete_model(
         return preprocess_model(data, file.name, given, file.parent)
     if given.bindings:
         raise UsageError("--fix-input is for ONNX models.", where=str(file))
-    if not is_text and not is_pytorch(data, file.name):
+    if not is_text and is_pytorch(data, file.name):
+        return data  # its shapes are set when it is imported
+    if not is_text:
         return preprocess_tflite(data, file.name, given.shapes)
     if given.shapes:
-        raise UsageError(
-            "--input-shape is for .tflite and .onnx models.", where=str(file)
-        )
+        raise UsageError("--input-shape is for model files.", where=str(file))
     return data
+
+
+def with_declared_axis(
+    data: bytes, file: Path, given: ModelOverrides
+) -> ModelOverrides:
+    """Return the overrides, with the bounded axis that a PyTorch program declares."""
+    if given.shapes or data[:10] == b"firmwright" or not is_pytorch(data, file.name):
+        return given
+    return pytorch.declared_overrides(data, file.name)
 
 
 def shapes_of_open_inputs(
@@ -114,8 +128,11 @@ def load_module_bytes(
     name: str = "",
     signature: str = "",
     path: Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> IRModule:
     """Load a module from bytes; `file` names it in messages. Module text is verified.
+
+    `shapes` are those of inputs of a PyTorch program with dynamic sizes.
 
     `signature` selects one of several entry points of a .tflite file. Code in module
     text is trusted if the user trusts `path`. Raises ModelError, UsageError or
@@ -136,7 +153,8 @@ def load_module_bytes(
         return without_trust(_checked(module, file), path or Path(file))
     name = name or to_model_identifier(Path(file).stem)
     if is_pytorch(data, file):
-        return _checked(pytorch.import_pytorch(data, file, name, op_table()), file)
+        module = pytorch.import_pytorch(data, file, name, op_table(), shapes)
+        return _checked(module, file)
     if is_onnx(data, file):
         return _checked(
             onnx.import_onnx(data, file, name, op_table(), supports_custom_op), file

@@ -74,7 +74,7 @@ def load_model(
         name: The model's name; the default is the file's.
         reference_model: The source of a .fwir, by default searched by its hash in the
             same folder.
-        overrides: Input shapes and constants for an ONNX model that leaves them open.
+        overrides: Input shapes and constants for a model that leaves them open.
         trust: Whether C and lowered functions in a .fwir may become parts of programs,
             and the code of a pickle may run.
 
@@ -83,13 +83,20 @@ def load_model(
     if not isinstance(path, str | Path):
         return load_estimator(path, name or "estimator")
     file, signature = split_entry_point(path)
+    data = _read(file)
+    overrides = pipeline.with_declared_axis(data, file, overrides)
     if overrides.bounded is not None:
         return _load_resized(file, signature, name, overrides, trust=trust)
-    data = pipeline.complete_model(_read(file), file, overrides, trust=trust)
+    data = pipeline.complete_model(data, file, overrides, trust=trust)
     if signature and not name:
         name = to_model_identifier(f"{file.stem}_{signature}")
     module = pipeline.load_module_bytes(
-        data, file.name, name=name, signature=signature, path=file
+        data,
+        file.name,
+        name=name,
+        signature=signature,
+        path=file,
+        shapes=overrides.shapes,
     )
     if trust:
         module = replace(module, untrusted=None)

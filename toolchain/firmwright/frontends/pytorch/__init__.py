@@ -11,6 +11,9 @@ if TYPE_CHECKING:
         translate_program as translate_program,
     )
     from firmwright.frontends.pytorch.program import read_program as read_program
+    from firmwright.frontends.pytorch.sized_program import (
+        declared_overrides as declared_overrides,
+    )
 
 __getattr__ = export_on_use(
     __name__,
@@ -18,5 +21,6 @@ __getattr__ = export_on_use(
         "archive": ["is_pytorch"],
         "importer": ["import_pytorch", "translate_program"],
         "program": ["read_program"],
+        "sized_program": ["declared_overrides"],
     },
 )

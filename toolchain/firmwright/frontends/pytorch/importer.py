@@ -1,8 +1,9 @@
 """Conversion of an `ExportedProgram` into an `IRModule` through the ONNX importer."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 
 import firmwright.frontends.pytorch.operators as package
 from firmwright.base.errors import (
@@ -25,6 +26,7 @@ from firmwright.frontends.pytorch.program import (
     read_program,
     refs_in,
 )
+from firmwright.frontends.pytorch.sized_program import with_sizes
 from firmwright.frontends.pytorch.translation import (
     NodeTranslation,
     NodeWriter,
@@ -78,9 +80,20 @@ _VIEWS = frozenset(
 """Operators with results in the memory of their first argument."""
 
 
-def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
-    """Return the module of a program; raise ModelError or UnsupportedError."""
+def import_pytorch(
+    data: bytes,
+    file: str,
+    name: str,
+    ops: OpTable,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> IRModule:
+    """Return the module of a program for `shapes` of its inputs with dynamic sizes.
+
+    Raises ModelError, UsageError or UnsupportedError.
+    """
     program = read_program(data, file)
+    if shapes or program.bounds:
+        program = with_sizes(program, shapes, file)
     model, items = translate_program(program, file)
     digest = hashlib.sha256(data).hexdigest()
     module = import_onnx_model(model, digest, name, ops, items, _HINT)

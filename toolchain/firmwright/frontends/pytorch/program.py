@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from firmwright.base.dtypes import Array
@@ -61,7 +61,11 @@ class ProgramNode:
 
 @dataclass(frozen=True, slots=True)
 class ExportedProgram:
-    """A decoded program; `updates` maps buffers to their values after a run."""
+    """A decoded program; `updates` maps buffers to their values after a run.
+
+    `bounds` are the least and largest values of the symbols of dynamic sizes, None if
+    unlimited. `sizes` are the integers that nodes compute from such sizes, by name.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -69,6 +73,8 @@ class ExportedProgram:
     nodes: tuple[ProgramNode, ...]
     types: Mapping[str, ProgramType]
     updates: Mapping[str, str]
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    sizes: Mapping[str, int | str] = field(default_factory=dict)
 
 
 def read_program(data: bytes, file: str) -> ExportedProgram:
@@ -145,8 +151,28 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
                 raise ModelError(what, where=file, hint=hint)
     nodes = tuple(map(_node, as_objects(graph["nodes"])))
     return ExportedProgram(
-        tuple(inputs), tuple(outputs), constants, nodes, types, updates
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        constants=constants,
+        nodes=nodes,
+        types=types,
+        updates=updates,
+        bounds=_bounds(as_object(archive.root.get("range_constraints", {}))),
+        sizes=_computed_sizes(as_object(graph.get("sym_int_values", {}))),
     )
+
+
+def _bounds(constraints: JsonObject) -> dict[str, tuple[int, int | None]]:
+    bounds: dict[str, tuple[int, int | None]] = {}
+    for symbol, row in constraints.items():
+        least, most = as_object(row)["min_val"], as_object(row)["max_val"]
+        last = None if most is None else as_integer(most)
+        bounds[symbol] = 0 if least is None else as_integer(least), last
+    return bounds
+
+
+def _computed_sizes(values: JsonObject) -> dict[str, int | str]:
+    return {name: _size(as_object(value)) for name, value in values.items()}
 
 
 def _name(value: Json) -> str:

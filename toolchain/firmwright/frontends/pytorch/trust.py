@@ -22,7 +22,9 @@ _TARGET: Final = re.compile(
     r"(\.[a-zA-Z]\w*)?|torch\.sym_[a-z]+|math\.[a-z0-9]+|"
     r"_operator\.(?!call$|\w*getter$|methodcaller$)[a-z_]+|(?!torch|math|_operator|#).*"
 )
-_EXPRESSION: Final = re.compile(r"([su]\d+|[A-Z][A-Za-z]*|\d+|[-+*/%(), <>=])*")
+_EXPRESSION: Final = re.compile(
+    r"(Symbol\('[su]\d+'(, [a-z]+=True)*\)|[su]\d+|[A-Z][A-Za-z]*|\d+|[-+*/%(), <>=])*"
+)
 """Arithmetic of symbols, and calls of functions of sizes, such as Max(1, s0)."""
 
 
