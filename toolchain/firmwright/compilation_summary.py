@@ -33,7 +33,8 @@ class TensorSummary:
 class IoSummary:
     """The tensors of the interface.
 
-    Outputs belong to the inputs of `pipeline_runs` runs before.
+    Outputs belong to the inputs of `pipeline_runs` runs before. `axis` is the name of
+    the input with the size of a bounded axis, and its bounds.
     """
 
     mode: str
@@ -43,6 +44,7 @@ class IoSummary:
     outputs: tuple[TensorSummary, ...]
     state: tuple[TensorSummary, ...] = ()
     pipeline_runs: int = 0
+    axis: tuple[str, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class CompilationSummary:
             if not data[name]:
                 del data[name]
         io = dict(as_object(data["io"]))
-        for name in ("state", "pipeline_runs"):
+        for name in ("state", "pipeline_runs", "axis"):
             if not io[name]:
                 del io[name]
         return data | {"io": io}

@@ -111,7 +111,7 @@ def summarize_bundle(
 
 
 def _interface(module: IRModule, plan: Plan | None) -> summaries.IoSummary:
-    io = module.io
+    io, axis = module.io, module.settings.axis
     return summaries.IoSummary(
         io.mode,
         io.preserve_input,
@@ -120,6 +120,7 @@ def _interface(module: IRModule, plan: Plan | None) -> summaries.IoSummary:
         _tensors(io.outputs, plan),
         _tensors(io.state, plan),
         module.results.pipelined_runs,
+        None if axis is None else (axis.name, axis.least, axis.most),
     )
 
 

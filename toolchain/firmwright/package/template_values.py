@@ -86,8 +86,8 @@ class ModelValues:
     """The names, memory and calls of one model for templates.
 
     `buffers` are those that the caller provides, `rows` is the input that is streamed
-    by rows, and `more_arguments` are the optional ones of a run. `NAME` is the prefix
-    of the macros.
+    by rows, `axis` that with the size of a bounded axis, and `more_arguments` are the
+    optional ones of a run. `NAME` is the prefix of the macros.
     """
 
     name: str
@@ -100,6 +100,7 @@ class ModelValues:
     in_pools: bool
     buffers: Sequence[TensorValues]
     rows: TensorValues | None
+    axis: TensorValues | None
     is_linked: bool
     more_arguments: str
     has_init: bool
@@ -145,6 +146,9 @@ def model_values(
         in_pools=io.mode == "arena",
         buffers=buffers,
         rows=inputs[0] if io.stream_input_rows else None,
+        axis=next(
+            (t for t in inputs if io.axis and t.summary.name == io.axis[0]), None
+        ),
         is_linked=is_linked,
         more_arguments=_more_arguments(name, summary, devices),
         has_init=has_init,
@@ -155,6 +159,16 @@ def model_values(
     )
 
 
+def _axis(
+    inputs: Sequence[TensorValues], summary: CompilationSummary
+) -> TensorValues | None:
+    """Return the input with the size of a bounded axis, if there is one."""
+    if summary.io.axis is None:
+        return None
+    name, *_ = summary.io.axis
+    return next(tensor for tensor in inputs if tensor.summary.name == name)
+
+
 def _more_arguments(
     name: str, summary: CompilationSummary, devices: Mapping[str, str]
 ) -> str:
@@ -163,7 +177,7 @@ def _more_arguments(
     They are parameters, devices and probe.
     """
     arguments = ""
-    if not summary.options.get("link_params", True):
+    if not summary.options.get("link_params", True) and not devices:
         arguments += f", &{name}_params"
     if devices:
         arguments += f", &{name}_devices"

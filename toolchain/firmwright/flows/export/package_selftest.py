@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.dtypes import BOOL, FLOAT32, Array, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.templates import render_template
 from firmwright.codegen.c_expr import float_literal
@@ -63,6 +63,10 @@ def _answers(compiled: Compilation) -> dict[str, object]:
     module = compiled.imported
     seeds = range(1, 1 + (SAMPLES if io.state else CANDIDATES))
     samples = [pseudo_random_sample(io.inputs, seed) for seed in seeds]
+    axis = module.settings.axis
+    if axis is not None:
+        size = np.array(axis.most, INT32.np)
+        samples = [{**sample, axis.name: size} for sample in samples]
     if isinstance(module.entry, Function):
         outputs = run_numpy_reference(module, samples).outputs
     else:
