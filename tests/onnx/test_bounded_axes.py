@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from firmwright.base.errors import (
     DeviceError,
@@ -19,12 +21,10 @@ from firmwright.base.errors import (
 )
 from firmwright.cli.model_argument import fixed_shapes, model_overrides
 from firmwright.cli.option_values import input_shape
-from firmwright.flows.board.model_session import open_session
-from firmwright.flows.model.compilation import (
-    compile_for,
-    module_after,
-    options_for,
-)
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.predict.cost_prediction import kernel_costs
 from firmwright.flows.samples.bounded_shapes import inputs_at, to_memory
@@ -32,14 +32,18 @@ from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.flows.verify.verification import verify
 from firmwright.frontends.onnx import BoundedShapes, ModelOverrides
+from firmwright.frontends.tflite import open_inputs
 from firmwright.ir import tir
 from firmwright.ir.bounded_axis import BoundedAxis
+from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.traversal import rewrite_func
 from firmwright.ir.tir.verify import diagnose_prim_func, verify_module
 from firmwright.ops.registry import op_table
+from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
-from tests.onnx.onnx_models import Net
+from tests.conftest import models_folder
+from tests.onnx.onnx_models import Net, quantized_tensor
 
 CORTEX_M4 = "cortex-m -mcpu=cortex-m4"
 Shapes = Mapping[str, tuple[int | str, ...]]
@@ -113,70 +117,78 @@ NETS: Mapping[str, tuple[bytes, Shapes, str]] = {
 }
 
 
+STAGES: dict[str, IRModule] = {}
+"""The dense network after each pass."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """Return the dense network with an axis of four sizes."""
+    folder = tmp_path_factory.mktemp("dense")
+    return load(folder, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 4))
+
+
+@pytest.fixture(scope="module")
+def dense(model: Model) -> Compilation:
+    return compile_for(model, target=CORTEX_M4, watch=STAGES.__setitem__)
+
+
+@pytest.fixture(scope="module")
+def session(dense: Compilation) -> Iterator[ModelSession]:
+    with open_session(dense) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_every_size_equals_onnx_runtime_and_uses_the_memory_of_its_size(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, dense: Compilation
 ) -> None:
-    data, shapes, axis = NETS[name]
-    model = load(tmp_path, data, shapes, BoundedAxis(axis, 1, 5), name)
-    compiled = compile_for(model, target=CORTEX_M4)
-    result = verify(compiled, samples=5, open_with=open_checked_session)
-    assert result.samples == 5
+    compiled = dense
+    if name != "dense":
+        data, shapes, axis = NETS[name]
+        model = load(tmp_path, data, shapes, BoundedAxis(axis, 1, 4), name)
+        compiled = compile_for(model, target=CORTEX_M4)
+    result = verify(compiled, samples=4, open_with=open_checked_session)
+    assert result.samples == 4
     assert result.exact
 
 
-def test_the_output_of_a_size_has_its_shape(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 9)
-    )
-    with open_session(compile_for(model), in_process=True) as session:
-        for size in (1, 5, 9):
-            outputs = session.run({"x": np.ones((1, size, 8), np.float32)})
-            assert isinstance(outputs, dict)
-            (name, count) = outputs
-            assert outputs[name].shape == (1, size, 4)
-            assert int(outputs[count]) == size
-        with pytest.raises(UsageError, match=r"shapes of no size of time 1\.\.9"):
-            session.run({"x": np.ones((1, 10, 8), np.float32)})
+def test_the_output_of_a_size_has_its_shape(session: ModelSession) -> None:
+    for size in (1, 3, 4):
+        outputs = session.run({"x": np.ones((1, size, 8), np.float32)})
+        assert isinstance(outputs, dict)
+        (name, count) = outputs
+        assert outputs[name].shape == (1, size, 4)
+        assert int(outputs[count]) == size
+    with pytest.raises(UsageError, match=r"shapes of no size of time 1\.\.4"):
+        session.run({"x": np.ones((1, 10, 8), np.float32)})
 
 
-def test_a_run_refuses_a_size_out_of_bounds(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 2, 4)
-    )
-    compiled = compile_for(model)
-    header = compiled.tree.encoded()["model/net.h"].decode()
+def test_a_run_refuses_a_size_out_of_bounds(
+    dense: Compilation, session: ModelSession
+) -> None:
+    header = dense.tree.encoded()["model/net.h"].decode()
     assert "#define NET_E_AXIS (-12)" in header
-    assert "#define NET_TIME_LEAST 2\n#define NET_TIME_MOST 4" in header
-    sample = generate_samples(inputs_at(compiled, 4), 1).samples[0]
-    for size in (1, -1, 5):
-        arrays = {**to_memory(sample, compiled), "time": np.array(size, np.int32)}
-        with (
-            open_session(compiled) as session,
-            pytest.raises(DeviceError, match="-12"),
-        ):
+    assert "#define NET_TIME_LEAST 1\n#define NET_TIME_MOST 4" in header
+    sample = generate_samples(inputs_at(dense, 4), 1).samples[0]
+    for size in (0, -1, 5):
+        arrays = {**to_memory(sample, dense), "time": np.array(size, np.int32)}
+        with pytest.raises(DeviceError, match="-12"):
             session.device.run(arrays)
 
 
-def test_the_text_of_the_lowered_module_compiles_to_the_same_c(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 4)
-    )
-    passes: dict[str, Any] = {}
-    compiled = compile_for(model, watch=passes.__setitem__)
-    text = print_module(passes["lower-select"])
-    again = compile_for(parse_module(text, "net.fwir"))
-    assert again.tree.encoded()["model/net.c"] == compiled.tree.encoded()["model/net.c"]
-    before = print_module(passes["cse"])
+def test_the_text_of_the_lowered_module_compiles_to_the_same_c(
+    dense: Compilation,
+) -> None:
+    again = compile_for(parse_module(print_module(STAGES["lower-select"]), "net.fwir"))
+    assert again.tree.encoded()["model/net.c"] == dense.tree.encoded()["model/net.c"]
+    before = print_module(STAGES["cse"])
     with pytest.raises(UsageError, match=r"one size of the axis time 1\.\.4"):
         compile_for(parse_module(before, "net.fwir"))
 
 
-def test_the_verifier_checks_the_kernel_of_every_size(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 4)
-    )
-    module = compile_for(model).module
+def test_the_verifier_checks_the_kernel_of_every_size(dense: Compilation) -> None:
+    module = dense.module
     verify_module(module, op_table(), INTRINSICS)
     axis = module.settings.axis
     assert axis is not None
@@ -197,11 +209,8 @@ def test_the_verifier_checks_the_kernel_of_every_size(tmp_path: Path) -> None:
     assert diagnose_prim_func(kernel, replace(module, settings=longer), INTRINSICS)
 
 
-def test_the_size_of_a_main_is_the_input_of_the_axis(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 4)
-    )
-    module = compile_for(model).module
+def test_the_size_of_a_main_is_the_input_of_the_axis(dense: Compilation) -> None:
+    module = dense.module
 
     def other_value(node: Any) -> Any:
         if isinstance(node, tir.Let):
@@ -227,10 +236,7 @@ def test_an_operator_without_a_kernel_for_all_sizes_is_refused(tmp_path: Path) -
         compile_for(model)
 
 
-def test_options_that_need_fixed_shapes_are_refused(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 4)
-    )
+def test_options_that_need_fixed_shapes_are_refused(model: Model) -> None:
     with pytest.raises(UsageError, match="--recompute needs fixed shapes"):
         compile_for(model, recompute=True)
 
@@ -267,11 +273,9 @@ def test_a_model_has_one_axis() -> None:
         )
 
 
-def test_stages_and_predictions_are_of_the_largest_size(tmp_path: Path) -> None:
-    model = load(
-        tmp_path, dense_net(), {"x": (1, "time", 8)}, BoundedAxis("time", 1, 3)
-    )
-    module = module_after(model, "usmp", options_for(model.module, {}))
+def test_stages_and_predictions_are_of_the_largest_size(dense: Compilation) -> None:
+    module = STAGES["usmp"]
+    assert module.settings == dense.module.settings
     assert [tensor.name for tensor in module.io.inputs] == ["x", "time"]
     times: list[int] = []
     for most in (3, 30):
@@ -288,3 +292,79 @@ def test_other_ranges_of_a_module_are_refused(bounds: str) -> None:
     text = f'firmwright ir 2\nmodule @m\nattrs {{axis=["time", {bounds}]}}\n'
     with pytest.raises(ModelError, match="axis"):
         parse_module(text)
+
+
+@pytest.mark.deep
+@pytest.mark.models
+@pytest.mark.host_c
+@pytest.mark.parametrize("name", ["ad01_int8", "kws_ref_model"])
+def test_open_sizes_of_a_tflite_model_equal_litert_after_its_own_resizing(
+    name: str,
+) -> None:
+    """LiteRT reads the file of the user, not the one in which a size is set."""
+    path = models_folder() / f"{name}.tflite"
+    (given,) = open_inputs(path.read_bytes(), path.name).items()
+    tensor, (_, *rest) = given
+    bounded = BoundedShapes(BoundedAxis("batch", 1, 6), {tensor: (0,)})
+    overrides = ModelOverrides({tensor: (6, *map(int, rest))}, bounded=bounded)
+    compiled = compile_for(load_model(path, overrides=overrides))
+    own = Interpreter(
+        str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF
+    )
+    (place,) = (item["index"] for item in own.get_input_details())
+    with open_session(compiled, in_process=True) as session:
+        for size in range(1, 7):
+            x = generate_samples(inputs_at(compiled, size), 4).samples[3][tensor]
+            own.resize_tensor_input(place, x.shape, strict=True)
+            own.allocate_tensors()
+            own.set_tensor(place, x)
+            own.invoke()
+            expected = own.get_tensor(own.get_output_details()[0]["index"])
+            outputs = session.run({tensor: x})
+            assert isinstance(outputs, dict)
+            np.testing.assert_array_equal(next(iter(outputs.values())), expected)
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_a_step_of_a_decoder_costs_in_proportion_to_its_context(
+    tmp_path: Path,
+) -> None:
+    shapes: Shapes = {"x": (1, 32), "keys": ("context", 32), "values": ("context", 32)}
+    data, axis = decoder_net(32, 4), BoundedAxis("context", 1, 128)
+    compiled = compile_for(load(tmp_path, data, shapes, axis), "mps2-an386")
+    image = build_image(compiled)
+    costs: dict[int, int] = {}
+    for size in (1, 16, 64, 128):
+        sample = generate_samples(inputs_at(compiled, size), 4).samples[3]
+        sample = {**sample, "context": np.array(size, np.int32)}
+        counts = measure_instructions(
+            compiled, image=image, sample=to_memory(sample, compiled)
+        )
+        costs[size] = counts.total.instructions
+    step = (costs[128] - costs[64]) / 64
+    for size, cost in costs.items():
+        assert abs(costs[64] + (size - 64) * step - cost) < 0.02 * cost, costs
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "operator"),
+    [
+        ("ReduceMean", {"axes": [1], "keepdims": 0}, "mean"),
+        ("Softmax", {"axis": 1}, "softmax"),
+    ],
+)
+def test_quantized_operators_along_the_axis_are_refused_by_name(
+    op: str, attrs: dict[str, Any], operator: str, tmp_path: Path
+) -> None:
+    """Few sizes have a kernel each; a number of any two sizes is never a formula."""
+    net = Net(6)
+    x = quantized_tensor(net, net.input("x", (1, "time", 4)), 0.05, False)
+    y = quantized_tensor(net, net.node(op, x, **attrs), 0.01, False)
+    data, shapes = net.model(y), {"x": (1, "time", 4)}
+    few = compile_for(load(tmp_path, data, shapes, BoundedAxis("time", 2, 4)))
+    assert verify(
+        few, samples=3, open_with=partial(open_session, in_process=True)
+    ).exact
+    with pytest.raises(UnsupportedError, match=f"{operator}.*no kernel for all sizes"):
+        compile_for(load(tmp_path, data, shapes, BoundedAxis("time", 2, 12)))

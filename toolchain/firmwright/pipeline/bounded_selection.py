@@ -135,7 +135,7 @@ def check_bounded_options(module: IRModule, options: Options) -> None:
         return
     refused = {
         "--stream-input-rows": io.stream_input_rows,
-        "--device": bool(settings.devices.names),
+        "--devices": bool(settings.devices.names),
         "--pipeline-runs": settings.pipeline_runs,
         "--recompute": settings.recompute,
         "--compress-weights": settings.objective.has_coded_weights,
