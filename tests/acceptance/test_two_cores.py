@@ -191,6 +191,30 @@ def test_two_cores_compute_what_one_does(compiled: Compile) -> None:
     assert (found.samples, found.mismatches) == (2, 0)
 
 
+@pytest.mark.qemu
+def test_cores_with_different_instructions_and_unlinked_constants(
+    compiled: Compile,
+) -> None:
+    devices = ("cpu0", "cpu1=cortex-m -mcpu=cortex-m33")
+    given: dict[str, Any] = {"devices": devices, "link_params": False}
+    done = compiled("digits", board="mps2-an521", **given)
+    assert "dsp.conv2d" in str(done.tree.files["backend/cpu1/digits_cpu1.c"])
+    assert "dsp.conv2d" not in str(done.tree.files["model/digits.c"])
+    found = verify(done, samples=2)
+    assert (found.samples, found.mismatches) == (2, 0)
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_unlinked_constants_are_copied_to_the_bank_of_an_accelerator(
+    compiled: Compile,
+) -> None:
+    given: dict[str, Any] = {"target": "vanilla", "link_params": False}
+    done = compiled("digits", board="mps2-an521", **given)
+    assert "pools->params->" in str(done.tree.files["model/digits.c"])
+    assert verify(done, samples=2).exact
+
+
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.qemu
@@ -328,11 +352,6 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
             "host",
             {"devices": CORES, "stream_input_rows": True},
             "--stream-input-rows and further devices",
-        ),
-        (
-            "host",
-            {"devices": CORES, "link_params": False},
-            "--no-link-params and further devices",
         ),
     ],
 )

@@ -71,6 +71,8 @@ static void sleep_until_ring(uint32_t number)
 FWR_NORETURN static void core_main(void)
 {
     __asm__ volatile("msr msplim, %0\n\tcpsid i" ::"r"(core_stack));
+    SCB_CPACR |= SCB_CPACR_FPU_FULL; /* without effect on a core without FPU */
+    __asm__ volatile("dsb\n\tisb" ::: "memory");
     NVIC_ENABLE = MHU_INTERRUPT;
     for (;;) {
         while (core.posted == core.done) {

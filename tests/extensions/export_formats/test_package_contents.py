@@ -19,6 +19,8 @@ from firmwright.base.errors import InternalError, PluginError, UsageError
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
+from firmwright.frontends.onnx import BoundedShapes, ModelOverrides
+from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import custom_op, wildcard
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
@@ -28,6 +30,7 @@ from firmwright.pipeline import Bundle, Compilation, bundle
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
 from tests.archives import unpack_tar
+from tests.onnx.onnx_models import Net
 from tests.state.model_writer import ModelFile
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -135,6 +138,18 @@ def digits(**options: Any) -> Callable[[Path], Exported]:
     return lambda network: compile_for(load_model(DIGITS), **options)
 
 
+def with_axis(network: Path) -> Exported:
+    net = Net(2)
+    x = net.node("Relu", net.input("x", ("time", 8)))
+    path = network.with_suffix(".onnx")
+    path.write_bytes(net.model(net.node("MatMul", x, net.random(8, 4))))
+    axis = BoundedShapes(BoundedAxis("time", 1, 3), {"x": (0,)})
+    overrides = ModelOverrides({"x": (3, 8)}, bounded=axis)
+    return compile_for(load_model(path, overrides=overrides))
+
+
+NO_DSP = "cortex-m -mcpu=cortex-m33+nodsp"
+CORES = ("cpu0", "cpu1=cortex-m -mcpu=cortex-m33")
 OUTSIDE = (PoolInfo("wide", access="ro", scope="external"),)
 CASES: dict[str, Callable[[Path], Exported]] = {
     "backend": with_backend,
@@ -143,6 +158,8 @@ CASES: dict[str, Callable[[Path], Exported]] = {
     "no link params": digits(link_params=False),
     "external constants": digits(const_pools=OUTSIDE),
     "constants in header": digits(constants_in_header=True),
+    "two cores": digits(devices=CORES, target=NO_DSP, link_params=False),
+    "bounded axis": with_axis,
     "two models": two_models,
 }
 FEW = ("backend", "c-api tvm")

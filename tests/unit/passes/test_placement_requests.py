@@ -215,10 +215,10 @@ def test_the_device_of_a_view_is_that_of_the_call_that_computes_its_memory() -> 
             "Try: one of cpu0, cpu1, or --devices.",
         ),
         (
-            TEXT.replace("%b: f32[8] =", '%b: f32[8] on(target="cpu") ='),
+            TEXT.replace("%b: f32[8] =", '%b: f32[8] on(target="cpu7") ='),
             {},
-            "the tensor b cannot be placed: on(target=...) chooses no target. "
-            "Try: target(NAME) after the call.",
+            "its own text names the target cpu7, which no device has. "
+            "Try: one of cpu; or --devices with a target.",
         ),
         (
             TEXT.replace("tanh(%v)", "tanh(%x)").replace("f32[1,8]", "f32[8]"),

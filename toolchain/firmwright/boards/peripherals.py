@@ -137,11 +137,15 @@ class PerformanceCounter:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Identical cores, `count` in all; registers at `base` start all but the main."""
+    """The cores of a chip, `count` in all; registers at `base` start all but the main.
+
+    `core` is that of the others if they have more instructions than the main core.
+    """
 
     driver: Annotated[str, TomlKey(choices=CORES_DRIVERS)]
     base: int
     count: Annotated[int, TomlKey(minimum=2)]
+    core: str = ""
 
 
 @dataclass(frozen=True, slots=True)

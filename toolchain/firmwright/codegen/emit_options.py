@@ -22,9 +22,10 @@ class EmitOptions:
     An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, `tvm_api`
     microTVM's interface. `shared` maps constants to symbols defined elsewhere. `notes`
     are comment lines at the top of NAME.c and NAME.h that end with the compiler's
-    flags. `sections` are pairs of kind and linker section. `license` is an SPDX
-    expression. With `constants_in_header`, NAME_weights.h includes shared constants and
-    initial states. `analysis_hints` adds annotations for Frama-C, which are comments.
+    flags. `core_flags` are the compiler flags by core with a target of its own.
+    `sections` are pairs of kind and linker section. `license` is an SPDX expression.
+    With `constants_in_header`, NAME_weights.h includes shared constants and initial
+    states. `analysis_hints` adds annotations for Frama-C, which are comments.
     """
 
     prefix: str = ""
@@ -36,6 +37,7 @@ class EmitOptions:
     tvm_api: bool = False
     shared: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    core_flags: tuple[tuple[str, tuple[str, ...]], ...] = ()
     c_standard: str = "c99"
     sections: tuple[tuple[str, str], ...] = ()
     license: str = ""

@@ -1,19 +1,23 @@
-"""Translation of kernels and the AOT main to C functions.
+"""Translation of the AOT main to C functions.
 
-Kernels take plain pointers, const if they only read. Only the main knows pools and
-offsets; it places a probe before and after each call.
+Only the main knows pools and offsets; it places a probe before and after each call.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import TypeGuard
 
 from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
-from firmwright.codegen.buffer_overlaps import OVERLAP_NOTE, OverlapComments
 from firmwright.codegen.c_names import PointerBinding
-from firmwright.codegen.c_writer import CWriter, format_comment
+from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
-from firmwright.codegen.expr_printer import ExprPrinter, cast_type
+from firmwright.codegen.expr_printer import cast_type
+from firmwright.codegen.kernel_printer import READ_ROLES, WRITTEN_ROLES
 from firmwright.codegen.model_interface import WorkspacePool, is_ram_constant_copy
 from firmwright.codegen.stmt_printer import EmitContext, StmtPrinter, collect_used_names
 from firmwright.ir import tir
@@ -24,9 +28,6 @@ from firmwright.ir.tir.flat_index import fold_index
 from firmwright.ir.tir.traversal import Node
 from firmwright.ops import intrinsics
 from firmwright.passes.tir.externalize_constants import linked_constants
-
-_READ_ROLES = ("in", "const")
-_WRITTEN_ROLES = ("out", "inout")
 
 
 def without_calls(
@@ -68,98 +69,6 @@ def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
         function, version = check.split()
         checks.append((function, version))
     return checks
-
-
-# ---- kernels -------------------------------------------------------------------------
-
-
-def print_kernels(
-    context: EmitContext, functions: Sequence[tir.PrimFunc], main: tir.PrimFunc
-) -> str:
-    """Print each distinct kernel once; those that share code must print alike."""
-    by_name: dict[str, tir.PrimFunc] = {}
-    served: dict[str, list[tir.PrimFunc]] = {}
-    for function in functions:
-        by_name[function.name] = function
-        served.setdefault(function.code, []).append(function)
-    overlaps = OverlapComments(main, by_name)
-    numbers: dict[str, set[int]] = {}
-    for call in traversal.prim_calls(main.body):
-        numbers.setdefault(context.module.kernel(call.callee).code, set()).add(call.op)
-    texts = [f"\n{format_comment(OVERLAP_NOTE)}\n"] if overlaps else []
-    for code, members in served.items():
-        listed = ", ".join(map(str, sorted(numbers.get(code, ()))))
-        shared = [f"Shared by operators {listed}."] if "," in listed else []
-        comment = [*_kernel_comment(members, shared), *overlaps.lines(members[0])]
-        printed: dict[str, None] = {}
-        for member in members:
-            printed[_print_kernel(context, member, comment)] = None
-        if len(printed) > 1:
-            raise InternalError(f"kernels that share {code} print differently")
-        texts += printed
-    return "".join(texts)
-
-
-def _print_kernel(
-    context: EmitContext, function: tir.PrimFunc, comment: Sequence[str]
-) -> str:
-    printer = StmtPrinter(context)
-    out = printer.out
-    names = {param.name: printer.scope.unique(param.name) for param in function.params}
-    params: list[str] = []
-    for param in function.params:
-        params.append(_declare_param(printer.exprs, param, names[param.name]))
-    out.line()
-    out.comment(comment)
-    kind = context.names.macro("ramfunc" if function.attrs.get("ramfunc") else "kernel")
-    head = f"{kind} void {context.names.c(function.code)}"
-    with out.function(f"{head}({', '.join(params) or 'void'})"):
-        with printer.scope.block():
-            printer.body(function.body)
-        for name in names:
-            # A shared C function has the parameters of all its kernels, needed or not.
-            if name not in printer.used_names:
-                out.line(f"(void){names[name]};")
-    return out.text()
-
-
-def _declare_param(exprs: ExprPrinter, param: tir.Param, name: str) -> str:
-    """Bind a kernel parameter to `name` and return its C declaration."""
-    if isinstance(param.value, tir.Var):
-        exprs.variables[param.value.name] = name
-        return f"{param.value.dtype.c_type} {name}"
-    place = exprs.places[param.value.name] = PointerBinding(name, param.value)
-    const = "const " if param.role in _READ_ROLES else ""
-    return f"{const}{exprs.element_type(place)} *{name}"
-
-
-def _kernel_comment(
-    members: Sequence[tir.PrimFunc], shared: Sequence[str]
-) -> Iterator[str]:
-    function = members[0]
-    texts = "\n".join(str(member.attrs.get("comment", "")) for member in members)
-    default = str(function.attrs.get("op", function.name))
-    yield from dict.fromkeys(filter(None, texts.split("\n"))) or [default]
-    yield from shared
-    if len(members) == 1:
-        reads = _format_shapes(function, ("in",))
-        writes = _format_shapes(function, _WRITTEN_ROLES)
-        yield f"{reads or 'nothing'} -> {writes}"
-        if function.span.file:
-            yield str(function.span)
-    if function.attrs.get("schedule"):
-        yield f"schedule {function.attrs['schedule']}"
-
-
-def _format_shapes(function: tir.PrimFunc, roles: Collection[str]) -> str:
-    """Return the buffers among the parameters with one of these roles."""
-    words: list[str] = []
-    for param in function.params:
-        buffer = param.value
-        if param.role in roles and isinstance(buffer, tir.Buffer):
-            extents = ", ".join(map(str, buffer.shape))
-            words.append(f"{buffer.name} {buffer.dtype.name}[{extents}]")
-    return ", ".join(words)
 
 
 # ---- the AOT main --------------------------------------------------------------------
@@ -222,8 +131,8 @@ class AotMainPrinter(StmtPrinter):
         io = self.context.interface
         const_pools = () if mapping else self.context.const_pools
         required = [*pointers, "pools"]
-        if not io.linked and not mapping:
-            required.append("params")
+        if io.params and not mapping:
+            required.append(io.params)
         required += [f"pools->{pool.name}" for pool in io.pools]
         pools: list[WorkspacePool | ConstantPoolFile] = [*io.pools]
         for pool in const_pools:
@@ -422,7 +331,7 @@ class AotMainPrinter(StmtPrinter):
             return self.exprs.as_type(arg, param.value.dtype).text
         if not isinstance(arg, tir.AccessPtr):
             raise InternalError(f"the parameter {param.name} needs a pointer")
-        const = param.role in _READ_ROLES
+        const = param.role in READ_ROLES
         return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
 
     def probe(self, node: tir.PrimFuncCall) -> str:
@@ -430,7 +339,7 @@ class AotMainPrinter(StmtPrinter):
         if node.op < 0:
             return ""
         for param, arg in self._pairs(node):
-            if param.role in _WRITTEN_ROLES and isinstance(arg, tir.AccessPtr):
+            if param.role in WRITTEN_ROLES and isinstance(arg, tir.AccessPtr):
                 size = arg.extent * arg.buffer.dtype.size_bytes
                 macro = self.context.names.macro("probe")
                 output = self.result(param, arg)

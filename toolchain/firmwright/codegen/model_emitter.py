@@ -19,6 +19,7 @@ from firmwright.codegen import (
     c_writer,
     constant_arrays,
     constant_pool_files,
+    core_kernels,
     embedded_constants,
     function_printer,
 )
@@ -81,7 +82,7 @@ def emit_model(
     constants = program.constants
     pools = constant_pool_files.find_constant_pools(module, interface.names)
     context = EmitContext(module, interface, intrinsics, options, constants, pools)
-    kernel_text = function_printer.print_kernels(context, kernels, main)
+    kernel_text, core_files = core_kernels.print_all_kernels(context, kernels, main)
     print_any_main = function_printer.print_main
     if interface.rows:
         print_any_main = print_row_streaming_main
@@ -90,7 +91,7 @@ def emit_model(
     main_text = print_any_main(context, main)
     if options.emit_step_api:
         main_text += "\n" + print_step_function(context, main)
-    tree = _source_tree(context, main, kernels, kernel_text, main_text)
+    tree = _source_tree(context, main, kernels, kernel_text, main_text, core_files)
     return tree.merged(format_microtvm_files(context)) if options.tvm_api else tree
 
 
@@ -142,6 +143,7 @@ def _source_tree(
     kernels: Sequence[tir.PrimFunc],
     kernel_text: str,
     main_text: str,
+    core_files: Mapping[str, str],
 ) -> SourceTree:
     module, interface, options = context.module, context.interface, context.options
     name, spdx = context.names.prefix, options.spdx
@@ -178,7 +180,7 @@ def _source_tree(
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
     for pool in context.const_pools:
         files |= format_data_files(pool.file, pool.data, spdx)
-    files |= {**module.files, **format_descriptor(context)}
+    files |= {**module.files, **core_files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
         context,
@@ -205,9 +207,12 @@ def _model_source(
     """Return NAME.c with the printed functions."""
     interface, used = context.interface, context.used
     places = {place.buffer.name: place for place in interface.placed}
-    copied: list[tuple[str, PlacedBuffer]] = []
-    for constant, buffer in function_printer.ram_constants(context.module, main):
-        copied.append((context.constants[constant].symbol, places[buffer]))
+    copied: list[tuple[str, str, PlacedBuffer]] = []
+    for name, buffer in function_printer.ram_constants(context.module, main):
+        size = str(context.module.constants[name].size_bytes)
+        symbol = context.constant_symbol(name)
+        size = size if interface.params else f"sizeof {symbol}"
+        copied.append((symbol, size, places[buffer]))
     external = params or context.const_pools
     copies = bool(copied or interface.state or interface.copies or external)
     checks = function_printer.backend_version_checks(context.module)
@@ -250,7 +255,7 @@ def _render(
     notes = [c_writer.escape_comment(note) for note in options.notes]
     if notes and gcc_flags:
         notes.append(f"  {' '.join(gcc_flags)}")
-    more_arguments = ", &params" if params else ""
+    more_arguments = ", &params" if interface.params == "params" else ""
     if interface.devices:
         more_arguments += ", &devices"
     if interface.has_probe_callback:

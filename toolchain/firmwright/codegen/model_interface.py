@@ -255,6 +255,16 @@ class ModelInterface:
         return []
 
     @property
+    def params(self) -> str:
+        """The C expression of the struct of unlinked constants; "" if they are linked.
+
+        With devices it is in the struct of pools, which all calls get.
+        """
+        if self.linked:
+            return ""
+        return "pools->params" if self.devices else "params"
+
+    @property
     def copies(self) -> bool:
         return any(device.is_copier for device in self.devices)
 
@@ -281,7 +291,8 @@ class ModelInterface:
     def prototype(self, function: str, device: str = "") -> str:
         """Return the wrapped prototype of a function, without the semicolon."""
         memory = _POOLS
-        memory += "" if self.linked else ", const struct NAME_params *params"
+        if self.params == "params":
+            memory += ", const struct NAME_params *params"
         memory += ", const struct NAME_devices *devices" if self.devices else ""
         element = self.rows.c_type if self.rows else "void"
         memory += ", const struct NAME_probe *probe" if self.has_probe_callback else ""

@@ -72,8 +72,8 @@ class EmitContext:
             pool, offset = location
             return f"pools->{pool.name} + {offset}" if offset else f"pools->{pool.name}"
         item = self.constants[name]
-        linked = self.interface.linked
-        return item.symbol if linked else f"params->{item.field(self.names.prefix)}"
+        params, field = self.interface.params, item.field(self.names.prefix)
+        return f"{params}->{field}" if params else item.symbol
 
     def pool_location(self, name: str) -> tuple[ConstantPoolFile, int] | None:
         """Return the pool and byte offset of a constant outside the model's C."""

@@ -74,6 +74,10 @@ class LibraryModel:
     devices: tuple[str, ...] = ()
     has_probe_callback: bool = False
 
+    @property
+    def has_params_in_pools(self) -> bool:
+        return self.params is not None and bool(self.devices)
+
 
 class LibrarySession(Closeable):
     """A loaded model library with memory for one instance of the model."""
@@ -98,6 +102,8 @@ class LibrarySession(Closeable):
             self._map_constants(constants)
         self._devices = self._map_devices()
         self._params = self._map_params()
+        if model.has_params_in_pools:
+            self._pools.params = self._params
         self._map_memory()
 
     def close(self) -> None:
@@ -117,7 +123,8 @@ class LibrarySession(Closeable):
             if len(data) != tensor.size_bytes:
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
             self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
-        more = [item for item in (self._params, self._devices) if item is not None]
+        params = None if self._model.has_params_in_pools else self._params
+        more = [item for item in (params, self._devices) if item is not None]
         if self._model.has_probe_callback:
             more.append(self._ffi.NULL)
         run = getattr(self._library, self._model.run_symbol)

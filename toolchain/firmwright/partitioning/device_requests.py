@@ -18,6 +18,11 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.requests import PlacementRequest, RequestOrigin
 from firmwright.ir.settings import Devices
 from firmwright.partitioning.backend_libraries import find_waits
+from firmwright.partitioning.device_targets import (
+    split_targets,
+    with_core_targets,
+    with_devices_of_targets,
+)
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.passes.graph.placement_requests import (
     record_requests,
@@ -40,8 +45,12 @@ def apply_device_requests(
     *,
     fallback: bool,
 ) -> IRModule:
-    """Return the module with its devices and the requests of its text and `places`."""
+    """Return the module with its devices and the requests of its text and `places`.
+
+    `devices` may have targets, as in `cpu1=cortex-m -mcpu=cortex-m33`.
+    """
     engines = _engines(module)
+    devices, targets = split_targets(devices)
     if devices:
         _check_names(devices, board, engines)
     elif fallback and not engines:
@@ -53,6 +62,7 @@ def apply_device_requests(
         chosen = _devices(module, board, devices, fallback=fallback)
         module = replace(module, settings=replace(module.settings, devices=chosen))
     names = tuple(dict.fromkeys((MAIN_DEVICE, *module_devices(module), *engines)))
+    module = with_devices_of_targets(with_core_targets(module, board, targets))
     module = record_text_requests(module, names)
     return _assign_values(module, places, names) if places else module
 
@@ -176,7 +186,6 @@ def _check_interface(module: IRModule) -> None:
     core_only = {
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
-        "--no-link-params": not module.settings.link_params,
     }
     for option, is_set in core_only.items():
         if is_set:

@@ -23,8 +23,11 @@ from firmwright.ir.graph.devices import (
     COPY_OP,
     MAIN_DEVICE,
     copy_device,
+    core_targets,
+    executing_device,
     with_device,
     with_memory_scope,
+    with_target,
 )
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_results import PoolAccess
@@ -148,7 +151,11 @@ class _CopyPlanner:
     numbers: Iterator[int] = field(default_factory=count)
     """The numbers of calls, counted over all graphs, as in `Operand`."""
 
+    core_targets: tuple[str, ...] = field(init=False)
+    """The cores with a target of their own."""
+
     def __post_init__(self) -> None:
+        self.core_targets = core_targets(self.requirements.module)
         names = (value.name for value in self.requirements.definitions)
         self.names = UniqueNamer((*names, *self.requirements.module.constants))
 
@@ -245,7 +252,7 @@ class _CopyPlanner:
             device = MAIN_DEVICE
         assigned = replace(value, name=self.inner_names.get(name, name))
         if device:
-            assigned = with_device(assigned, device)
+            assigned = with_target(with_device(assigned, device), self.core_targets)
         scope = self.pool_of(name) or value.virtual_device.memory_scope
         return with_memory_scope(assigned, scope)
 
@@ -258,7 +265,8 @@ class _CopyPlanner:
     def _copied_to(self, value: Value, pool: str) -> Value:
         """Return `value` as the result of a copy to a pool, with the copying device."""
         device = copy_device(self.requirements.module, outward=self._is_shared(pool))
-        return with_memory_scope(with_device(value, device), pool)
+        copied = with_target(with_device(value, device), self.core_targets)
+        return with_memory_scope(copied, pool)
 
     def rebuild(self, graph: Function) -> Function:
         """Return the graph with devices, scopes and copies.
@@ -278,7 +286,11 @@ class _CopyPlanner:
                 else:
                     inputs.append(self._assign(value))
             outputs = tuple(map(self._assign, call.outputs))
-            body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
+            planned = replace(call, inputs=tuple(inputs), outputs=outputs)
+            device = executing_device(planned)
+            if not call.target and device in self.core_targets:
+                planned = replace(planned, target=device)
+            body.append(planned)
         for value in dict.fromkeys(graph.sinks):
             if value.name in self.copied:
                 source, target = (self._assign(value),), (self._sink(value),)
@@ -304,7 +316,7 @@ class _CopyPlanner:
         name = self.names.unique(f"{value.name}_in_{pool}")
         target = self._copied_to(replace(source, name=name, constant=None), pool)
         if source.constant is not None:
-            target = with_device(target, MAIN_DEVICE)
+            target = with_target(with_device(target, MAIN_DEVICE), self.core_targets)
         self.copies[value.name, pool] = target
         return [Call(COPY_OP, (source,), (target,), NO_ATTRS, span)]
 

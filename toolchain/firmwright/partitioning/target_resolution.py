@@ -14,6 +14,7 @@ from firmwright.base.errors import PluginError, UsageError
 from firmwright.base.source_paths import module_file_problem
 from firmwright.boards import Board
 from firmwright.ir.core import Target
+from firmwright.ir.graph.devices import is_core_target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule
 from firmwright.partitioning.pattern_matching import active_backends
@@ -167,7 +168,7 @@ def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
 
     Equal targets are not added; one without attributes is the target of its kind.
     """
-    backends = [target for name, target in table.items() if name != CORE_TARGET_NAME]
+    backends = _accelerators(table)
     requested = parse_targets(text, tuple(table.values()))
     core = find_core(requested) or table.get(CORE_TARGET_NAME)
     for target in filter(is_backend, requested):
@@ -177,6 +178,15 @@ def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
     if core is not None:
         extended[CORE_TARGET_NAME] = core
     return {**extended, **unique_target_names(backends)}
+
+
+def _accelerators(table: Mapping[str, Target]) -> list[Target]:
+    """Return the targets of a module's table that are no cores."""
+    listed: list[Target] = []
+    for name, target in table.items():
+        if name != CORE_TARGET_NAME and not is_core_target(name):
+            listed.append(target)
+    return listed
 
 
 def unique_target_names(targets: Iterable[Target]) -> dict[str, Target]:
@@ -224,7 +234,7 @@ def format_targets(targets: Sequence[Target]) -> str:
 def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
     """Return the value of --target that gives these targets on `board`."""
     core = targets.get(CORE_TARGET_NAME)
-    listed = [target for name, target in targets.items() if name != CORE_TARGET_NAME]
+    listed = _accelerators(targets)
     if core is not None and core != board_target(board):
         listed.append(core)
     return format_targets(listed)

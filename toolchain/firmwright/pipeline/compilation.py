@@ -342,7 +342,7 @@ def emit_compilation(program: LoweredProgram, source: bytes | None) -> Compilati
     verify_module(module, op_table(), intrinsics)
     with_files = add_library_files(module)
     check_external_symbols(with_files.files, generated_files(module))
-    tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
+    tree = emit_model(with_files, intrinsics, make_emit_options(board, options, module))
     resolved = _resolved(options, module, board)
     summary = summarize_compilation(
         module,

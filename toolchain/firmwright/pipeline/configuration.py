@@ -12,6 +12,7 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.settings import FlashTiming, Minimize, Settings
 from firmwright.partitioning.device_requests import apply_device_requests
+from firmwright.partitioning.device_targets import core_flags
 from firmwright.partitioning.target_resolution import check_targets, resolve_targets
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline.numerics_profile import choose_profile
@@ -20,8 +21,13 @@ from firmwright.usmp.cache_constants import SPARE_PERCENT_MAX
 from firmwright.usmp.pool_options import resolve_pools, with_program_memory_speed
 
 
-def make_emit_options(board: Board, options: Options) -> EmitOptions:
-    """Return the options of the generated C; raise UsageError if one is invalid."""
+def make_emit_options(
+    board: Board, options: Options, module: IRModule | None = None
+) -> EmitOptions:
+    """Return the options of the generated C; raise UsageError if one is invalid.
+
+    Flags of cores are those of the targets in `module`.
+    """
     return EmitOptions(
         tool_version=VERSION,
         inline_asm=options.inline_asm,
@@ -30,6 +36,7 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
         emit_descriptor=options.emit_descriptor,
         tvm_api=options.c_api == "tvm",
         notes=format_tuning_flags(board),
+        core_flags=() if module is None else core_flags(module, board),
         c_standard=options.c_standard,
         sections=options.sections,
         license=options.license,

@@ -84,10 +84,11 @@ def passes_for(
     """
     timer = watch or PassTimer()
     passes = {**BY_NAME, **_built_passes(options, timer, memo, resized)}
-    if options.link_params:
-        del passes["externalize-constants"]
     if options.update_of is not None and not options.update_of.has_removed_channels:
         del passes["fold-constant-channels"]
+    has_core_targets = any("=" in device for device in options.devices)
+    if options.link_params and not has_core_targets:
+        del passes["externalize-constants"]
     names = tuple(name for name in PASS_NAMES if name in passes)
     steps = [make_per_target_pass(passes[n], names, timer) for n in names]
     return tuple(map(with_checked_requests, insert_user_passes(steps, options.passes)))
@@ -111,7 +112,7 @@ def _built_passes(
         "engine-split": lambda module: split_over_engines(
             module, table, predict, find_board
         ),
-        "multi-core-split": lambda module: split_over_cores(module, table),
+        "multi-core-split": lambda module: split_over_cores(module, table, predict),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
         "elide-copies": lambda module: (

@@ -19,6 +19,7 @@ from firmwright.flows.model.given_options import (
 )
 from firmwright.flows.model.model import Model
 from firmwright.ir.core import Target
+from firmwright.ir.graph.devices import is_core_target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import RequestOrigin
@@ -27,6 +28,7 @@ from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import TuningRecords
 from firmwright.partitioning.backend_libraries import collect_intrinsics
+from firmwright.partitioning.device_targets import join_targets
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import (
     extend_targets,
@@ -109,8 +111,8 @@ def _options_in_text(module: IRModule, given: OptionValues) -> OptionValues:
     board = given.get("board", recorded_board)
     is_same = not recorded_board or board == recorded_board
     targets: list[Target] = []
-    for target in module.targets.values():
-        if is_same or is_backend(target):
+    for name, target in module.targets.items():
+        if not is_core_target(name) and (is_same or is_backend(target)):
             targets.append(target)
     if module.results.partitioned is not None and given.get("target"):
         table: dict[str, Target] = {}
@@ -133,6 +135,7 @@ def _recorded_options(module: IRModule) -> OptionValues:
     """Return the options in the module's settings, its interface and its requests."""
     return {
         **_recorded_settings(module.settings),
+        **_recorded_devices(module),
         "io_buffers": module.io.mode,
         "preserve_input": module.io.preserve_input,
         **_recorded_placements(module),
@@ -157,7 +160,6 @@ def _recorded_settings(settings: Settings) -> OptionValues:
         "weight_independent": settings.weight_independent,
         "no_nan": settings.no_nan,
         "constant_channels": not settings.all_channels,
-        "devices": settings.devices.names,
         "fallback": settings.devices.has_fallback,
     }
     always = _ALWAYS_RECORDED if settings.board else ()
@@ -166,6 +168,12 @@ def _recorded_settings(settings: Settings) -> OptionValues:
         if name in always or value != getattr(defaults, name):
             recorded[name] = value
     return to_option_values(recorded)
+
+
+def _recorded_devices(module: IRModule) -> OptionValues:
+    """Return the option of the devices, with the targets of cores, unless empty."""
+    devices = join_targets(module)
+    return {"devices": devices} if devices else {}
 
 
 def _recorded_placements(module: IRModule) -> OptionValues:

@@ -6,6 +6,7 @@ on the main core.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from firmwright.base.errors import UsageError
@@ -49,6 +50,13 @@ def with_device(value: Value, device: str) -> Value:
     old = value.virtual_device
     new = replace(old, device_type=at.device_type, device_id=at.device_id)
     return replace(value, virtual_device=new)
+
+
+def with_target(value: Value, targets: Collection[str]) -> Value:
+    """Return a value with the target of its device if that is one of `targets`."""
+    own = device_name(value.virtual_device)
+    device = replace(value.virtual_device, target=own if own in targets else "")
+    return replace(value, virtual_device=device)
 
 
 def with_memory_scope(value: Value, scope: str) -> Value:
@@ -106,6 +114,19 @@ def private_pools(module: IRModule) -> frozenset[str]:
 
 def is_core(device: str) -> bool:
     return device.startswith("cpu")
+
+
+def core_targets(module: IRModule) -> tuple[str, ...]:
+    """Return the cores with a target of their own, beside the main core.
+
+    Each is the name of a device and of its target.
+    """
+    return tuple(filter(is_core_target, module.targets))
+
+
+def is_core_target(name: str) -> bool:
+    """Return whether a target is that of a core beside the main core, such as cpu1."""
+    return is_device_name(name) and is_core(name)
 
 
 def module_cores(module: IRModule) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Results are bit-identical. Values that already have a device are not changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
@@ -15,6 +15,7 @@ from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.devices import (
     COPY_OP,
     copy_device,
+    core_targets,
     is_placed,
     module_cores,
     placed_values,
@@ -35,30 +36,61 @@ from firmwright.ops.call_slices import (
 from firmwright.ops.opdef import OpTable, RowWindow
 from firmwright.passes.graph.value_names import with_unique_names
 
+_SPEED = 10**12
+"""The speed of a call of one cycle."""
 MIN_WORK_TO_SPLIT = 4096
 """Number of multiply-adds or elements below which a call is not split."""
 
 
-def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with calls split, or itself if there is only one core."""
+CyclesOfCalls = Callable[[IRModule], Sequence[int]]
+"""Returns the predicted cycles of each call of a module's entry."""
+
+
+def split_over_cores(
+    module: IRModule, ops: OpTable, predict: CyclesOfCalls
+) -> IRModule:
+    """Return the module with calls split, or itself if there is only one core.
+
+    Cores with the same target get equal parts; others parts that end together.
+    """
     cores = module_cores(module)
     if len(cores) < 2:
         return module
     module = with_unique_names(module)
     splitter = CallSplitter(module, ops)
+    speeds, entry = _speeds(module, cores, predict), module.entry_graph.name
     for graph in module.graphs:
         body: list[Call] = []
-        for call in graph.body:
-            body += _parts(call, splitter, cores)
+        for index, call in enumerate(graph.body):
+            shares = [(core, 1) for core in cores]
+            if speeds and graph.name == entry:
+                shares = [(core, speeds[core][index]) for core in cores]
+            body += _parts(call, splitter, shares)
         module = module.with_function(replace(graph, body=tuple(body)))
     return splitter.with_constants(module)
 
 
-def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
+def _speeds(
+    module: IRModule, cores: Sequence[str], predict: CyclesOfCalls
+) -> dict[str, list[int]]:
+    """Return the speed of each core for each call of the entry; {} if all are alike."""
+    own = core_targets(module)
+    entry, speeds = module.entry_graph, {}
+    for core in cores if own else ():
+        target = core if core in own else ""
+        calls = [
+            call if call.target else replace(call, target=target) for call in entry.body
+        ]
+        alone = module.with_function(replace(entry, body=tuple(calls)))
+        speeds[core] = [_SPEED // max(1, cycles) for cycles in predict(alone)]
+    return speeds
+
+
+def _parts(call: Call, splitter: CallSplitter, shares: Shares) -> list[Call]:
     """Return the replacement of `call`: itself, or slices, calls, a concatenation."""
     if call.target or not splitter.is_large(call):
         return [call]
-    parts = splitter.split(call, [(core, 1) for core in cores])
+    parts = splitter.split(call, shares)
     if parts is None:
         return [call]
     calls: list[Call] = []

@@ -100,13 +100,13 @@ def _check_text(module: IRModule) -> None:
     for partition in _partitions(module):
         inside += partition.values
     for value in (*_values(module), *inside):
-        problem, hint = "", ""
-        if value.virtual_device.target:
-            problem = "on(target=...) chooses no target"
-            hint = "target(NAME) after the call."
-        elif value.virtual_device != UNCONSTRAINED and value.name not in placed:
+        device, problem, hint = value.virtual_device, "", ""
+        if device != UNCONSTRAINED and value.name not in placed:
             problem = "the text places it in a partition alone"
             hint = "on(...) at the tensor in the graph that calls the partition."
+        elif device_name(device) and value.constant and not device.memory_scope:
+            problem = "a constant is placed in a pool, since no device computes it"
+            hint = "on(scope=POOL)."
         if problem:
             what = f"the tensor {value.name} cannot be placed: {problem}."
             raise UsageError(what, where=module.name, hint=hint)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
+from firmwright.ir.graph.devices import core_targets
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.tir.builder import whole_buffer
 from firmwright.ir.tir.traversal import (
@@ -123,16 +124,21 @@ def redirect_calls(
 
 
 def externalize(
-    module: IRModule, is_selected: Callable[[str], bool] = lambda _: True
+    module: IRModule,
+    is_selected: Callable[[str], bool] = lambda _: True,
+    has_params: Callable[[tir.PrimFunc], bool] = lambda _: True,
 ) -> IRModule:
-    """Turn selected linked constants of kernels into parameters, kept by the main."""
+    """Turn selected linked constants of kernels into parameters, kept by the main.
+
+    Only kernels for which `has_params` is true get such parameters.
+    """
     entry = module.find_entry()
     if not isinstance(entry, tir.PrimFunc):
         return module
     functions = dict(module.functions)
     calls: dict[str, tuple[str, ExtraArguments]] = {}
     for name, func in module.functions.items():
-        if isinstance(func, tir.PrimFunc) and func is not entry:
+        if isinstance(func, tir.PrimFunc) and func is not entry and has_params(func):
             names: list[str] = []
             for node in linked_constants(func):
                 if is_selected(node.constant):
@@ -143,4 +149,14 @@ def externalize(
     return redirect_calls(module, functions, calls)
 
 
-PASS = Pass("externalize-constants", externalize)
+def _externalize_required(module: IRModule) -> IRModule:
+    """Pass all constants, or in a linked model those of kernels in other C files."""
+    apart = core_targets(module)
+    if not (apart and module.settings.link_params):
+        return externalize(module)
+    return externalize(
+        module, has_params=lambda func: func.attrs.get("target") in apart
+    )
+
+
+PASS = Pass("externalize-constants", _externalize_required)

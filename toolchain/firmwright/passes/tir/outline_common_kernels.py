@@ -263,15 +263,16 @@ def _call_counts(main: tir.Stmt) -> Counter[str]:
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    """Yield the kernels that have equal templates but cannot be merged."""
-    sets: dict[tuple[Token, ...], list[tir.PrimFunc]] = {}
+    """Yield the kernels of a target with equal templates that cannot be merged."""
+    sets: dict[tuple[object, ...], list[tir.PrimFunc]] = {}
     keys: dict[Hashable, tuple[Token, ...]] = {}
     for callee in callees(entry.body):
         kernel = module.kernel(callee)
         identity = template_identity(kernel)
         if identity not in keys:
             keys[identity] = make_template(kernel, intrinsics).key
-        sets.setdefault(keys[identity], []).append(kernel)
+        target = kernel.attrs.get("target")
+        sets.setdefault((target, *keys[identity]), []).append(kernel)
     for kernels in sets.values():
         if len(kernels) > 1 and not can_be_merged(kernels, intrinsics):
             yield kernels
