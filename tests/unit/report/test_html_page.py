@@ -25,7 +25,7 @@ from firmwright.report.evaluation import (
     RunScores,
 )
 from firmwright.report.html_page import EMBEDDED_JSON, render_page
-from firmwright.report.model import BuildReport, ReportFinding
+from firmwright.report.model import BuildReport, ParallelRun, ReportFinding
 from firmwright.report.network import (
     Network,
     NetworkEdge,
@@ -158,6 +158,7 @@ def test_page_shows_partition_search_with_alternatives():
     others = (
         RegionAlternative("cortex-m", ("a",), (), failed),
         RegionAlternative("npu", ("a",), (), RegionCost("ok", 500, "modeled")),
+        RegionAlternative("npu", ("a", "b"), (), RegionCost("ok", 900), "1 more"),
     )
     part = PartitionedRegion(
         "vanilla", ("a",), ("conv2d", "relu"), (), RegionCost("ok", 600), others
@@ -187,11 +188,20 @@ def test_page_shows_partition_search_with_alternatives():
         '<td class="r">1,000</td><td class="r">160</td><td class="r">5,000</td>',
         '<td>conv2d relu</td><td><code>vanilla</code></td><td class="r">600</td>',
         "<code>npu</code> 500 (modeled)",
+        "<code>npu</code> for 2 operators 900: 1 more",
         "does &lt;not&gt; build",
         "no room",
     ):
         assert words in text
     assert "<h2>Targets</h2>" not in render_page(make_report())
+
+
+def test_page_has_the_time_of_a_run_on_several_devices() -> None:
+    run = ParallelRun(88_907, 100_000, 0, "cycles")
+    text = render_page(make_report(parallel=run, clock_hz=32_000_000))
+    assert "2.78 ms at 32 MHz, modeled, 0.89 of the sum" in text
+    assert "time of a run, modeled" not in text
+    assert make_report(parallel=run, clock_hz=0).parallel_note == str(run)
 
 
 def test_page_shows_the_accuracy_on_a_data_set():

@@ -89,7 +89,8 @@ def format_summary(report: BuildReport, output: str | None) -> str:
     rows.append(("outputs", "not verified" if check is None else check.verdict))
     if report.parallel is not None:
         run = report.parallel
-        rows.append(("in parallel", f"{run.makespan:,} {run.unit}, {run}"))
+        length = f"{run.makespan:,} {run.unit}"
+        rows.append(("in parallel", f"{length}, {report.parallel_note}"))
     for device, cycles, source in report.estimates:
         rows.append((f"on {device}", f"{cycles:,} cycles, as {source} estimates"))
     if output:

@@ -17,7 +17,7 @@ from firmwright.report.checked_outputs import CheckedOutputs
 from firmwright.report.evaluation import Evaluation
 from firmwright.report.network import Network
 from firmwright.report.pareto_front import ParetoProgram
-from firmwright.targets.run_time import RunTime
+from firmwright.targets.run_time import RunTime, format_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ class BuildReport:
     `total` and all counts are in `unit`. `library_floats` is true if library functions
     compute floats. `search` is the result of a partition search, as in the JSON of
     `partition`. `estimates` are devices with the cycles of their calls and the source
-    of these, `modeled_cycles` those of the run with time and range.
+    of these, `modeled_cycles` those of the run with time and range. `time` is None if
+    other devices take part: `parallel` has the length of such a run.
     """
 
     model: str
@@ -140,6 +141,14 @@ class BuildReport:
     network: Network | None = None
     verification: CheckedOutputs | None = None
     front: tuple[ParetoProgram, ...] = ()
+
+    @property
+    def parallel_note(self) -> str:
+        """Describe the run on several devices, with its time if the clock is known."""
+        if self.parallel is None or not self.clock_hz:
+            return str(self.parallel or "")
+        ms = format_ms(1e3 * self.parallel.makespan / self.clock_hz)
+        return f"{ms} ms at {self.clock_hz / 1e6:g} MHz, {self.parallel}"
 
     @property
     def macs(self) -> int:

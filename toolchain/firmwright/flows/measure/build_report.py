@@ -13,10 +13,12 @@ from firmwright.build.compiler_selection import choose_compiler
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import SessionOpener, open_session
+from firmwright.flows.measure.core_timeline import has_timeline
 from firmwright.flows.measure.flash_attribution import (
     code_bytes_by_operator,
     constant_bytes_by_operator,
 )
+from firmwright.flows.measure.instruction_counts import InstructionCounts
 from firmwright.flows.measure.network_graph import build_network
 from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
 from firmwright.flows.predict.pareto_rows import pareto_rows
@@ -27,6 +29,7 @@ from firmwright.pipeline import Compilation
 from firmwright.report import model
 from firmwright.report.findings import find_issues
 from firmwright.report.html_page import EMBEDDED_JSON
+from firmwright.targets.run_time import RunTime
 
 _FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"})
 """Library functions that compilers call on cores without a floating-point unit."""
@@ -135,11 +138,18 @@ def _report(
         parallel=None if exact is None else exact.parallel,
         estimates=measured.estimates,
         modeled_cycles="" if exact is None else exact.describe_cycles(),
-        time=predict_time(compiled) if exact is None else exact.time,
+        time=_time(compiled, exact),
         clock_hz=measured.clock_hz,
         rejections=summary.rejections,
         library_floats=not symbols.isdisjoint(_FLOAT_CALLS),
     )
+
+
+def _time(compiled: Compilation, exact: InstructionCounts | None) -> RunTime | None:
+    """Return the modeled time of a run on the core alone, None with other devices."""
+    if has_timeline(compiled):
+        return None
+    return predict_time(compiled) if exact is None else exact.time
 
 
 def _operators(
