@@ -80,6 +80,18 @@ class Negator(Backend):
         return self.flags
 
 
+class QueueingNegator(Negator):
+    """An accelerator whose driver queues calls: its library has the wait function."""
+
+    name = "queue"
+    device = "queue0"
+    wait = "negate_wait"
+    files: ClassVar = {
+        "negate.c": NEGATE + "int32_t negate_wait(void)\n{\n    return 0;\n}\n",
+        "negate.h": HEADER + "int32_t negate_wait(void);\n",
+    }
+
+
 @pytest.fixture(autouse=True)
 def _registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(BACKENDS, "_known", {})
@@ -122,6 +134,12 @@ def with_backend(network: Path) -> Exported:
     return compile_for(load_model(network), target="negator")
 
 
+def with_device(network: Path) -> Exported:
+    CUSTOM_OPS.register(negate_operator())
+    BACKENDS.register(QueueingNegator())
+    return compile_for(load_model(network), target="queue")
+
+
 def with_custom_operator(network: Path) -> Exported:
     CUSTOM_OPS.register(negate_operator())
     return compile_for(load_model(network))
@@ -153,6 +171,7 @@ CORES = ("cpu0", "cpu1=cortex-m -mcpu=cortex-m33")
 OUTSIDE = (PoolInfo("wide", access="ro", scope="external"),)
 CASES: dict[str, Callable[[Path], Exported]] = {
     "backend": with_backend,
+    "device": with_device,
     "custom operator": with_custom_operator,
     "c-api tvm": digits(c_api="tvm", emit_descriptor=True),
     "no link params": digits(link_params=False),
@@ -174,7 +193,7 @@ GRID = [
     for case in CASES
     for form in export_formats()
     if not (case == "two models" and form == "mlf")
-    and not (case == "backend" and form in ("arduino", "cmsis-pack"))
+    and not (case in ("backend", "device") and form in ("arduino", "cmsis-pack"))
 ]
 
 
