@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
-from firmwright.ir.graph.devices import is_copy_device
+from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.tir.memory_effects import (
     MemoryEffectAnalysis,
@@ -137,7 +137,8 @@ def _parts(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
     """Move waits before directly preceding starts: fewer calls are in flight."""
-    # The start of a copy is not moved: it is short, but the awaited call may be long.
+    # The starts of copies and of other engines come first: they are short, but the
+    # awaited call may be long.
     reordered: list[tir.Stmt] = []
     for stmt in stmts:
         position = len(reordered)
@@ -150,6 +151,9 @@ def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
 
 def _is_start_of_another(before: tir.Stmt, wait: tir.PrimFuncCall) -> bool:
     if not isinstance(before, tir.PrimFuncCall) or is_copy_device(before.device):
+        return False
+    devices = {before.device, wait.device}
+    if len(devices) > 1 and not any(is_core(d) or is_copy_device(d) for d in devices):
         return False
     return before.phase == "start" and before != replace(wait, phase="start")
 
