@@ -18,10 +18,11 @@ from firmwright.extensions.vanilla.accelerator import VanillaAccelerator
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
-from firmwright.flows.model.model import Model
+from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.flows.predict.run_schedule import parallel_calls
 from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
@@ -34,6 +35,7 @@ from firmwright.ir.tir.verify_plan import diagnose_devices
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 from firmwright.targets.backend import PatternEntry
+from tests.conftest import models_folder
 
 BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 SHARED = ("cpu0", "vanilla0")
@@ -147,6 +149,110 @@ def test_saved_partition_keeps_shares() -> None:
     assert macs(again) == {"y_vanilla0": 5 * 64 * 72, "y_cpu0": 15 * 64 * 72}
 
 
+TWO = "vanilla -macs-per-cycle=1, vanilla -macs-per-cycle=2"
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(
+    ("shares", "rows"),
+    [
+        ("vanilla:50,vanilla_1:50", {"y_vanilla0": 10, "y_vanilla1": 10}),
+        (
+            "vanilla_1:50, vanilla:25",
+            {"y_vanilla1": 10, "y_vanilla0": 5, "y_cpu0": 5},
+        ),
+    ],
+)
+def test_several_engines_compute_parts_of_one_tensor(
+    shares: str, rows: dict[str, int]
+) -> None:
+    module = network()
+    done = compiled(module, target=TWO, devices=(), offload=(("y", shares),))
+    assert macs(done) == {name: 64 * 72 * count for name, count in rows.items()}
+    assert is_right(done, module)
+    phases = [c.phase for c in prim_calls(done.module.aot_main.body) if c.op >= 0]
+    cores = phases[3:-2]
+    assert phases[1:3] == ["start"] * 2, "both work at the same time"
+    assert phases[-2:] == ["wait"] * 2
+    assert cores == ["call"] * (len(rows) - 2)
+
+
+def divided_tensors(path: Path, tensors: Sequence[str]) -> set[str]:
+    """Verify halves of these tensors on two engines; return the operators' names."""
+    shares = tuple((name, "vanilla:50,vanilla_1:50") for name in tensors)
+    done = compile_for(load_model(path), target=TWO, offload=shares)
+    outcome = verify(done, samples=3)
+    assert outcome.exact
+    assert "LiteRT" in outcome.reference
+    return set(macs(done))
+
+
+@pytest.mark.host_c
+def test_rows_on_two_engines_equal_those_of_litert(digits_path: Path) -> None:
+    names = divided_tensors(digits_path, ["conv_2d_2", "conv_2d_3"])
+    assert {"conv_2d_3_vanilla0", "conv_2d_3_vanilla1"} <= names
+
+
+@pytest.mark.deep
+@pytest.mark.host_c
+@pytest.mark.models
+def test_channels_on_two_engines_equal_those_of_litert() -> None:
+    path = models_folder() / "ad01_int8.tflite"
+    model = load_model(path)
+    dense = [call for call in model.module.entry.body if call.op == "fully_connected"]
+    tensors = [
+        call.outputs[0].name for call in dense if call.outputs[0].type.elements == 128
+    ]
+    names = divided_tensors(path, tensors)
+    assert len(names) == 2 * len(tensors) + len(dense) - len(tensors)
+
+
+def test_work_of_the_core_between_two_starts_delays_no_engine(
+    digits_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The core copies rows of the input for the second engine."""
+    halves = (("conv_2d_1", "vanilla:50,vanilla_1:50"),)
+    done = compile_for(load_model(digits_path), target=TWO, offload=halves)
+    phases = [call.phase for call in prim_calls(done.module.aot_main.body)]
+    assert phases[:5] == ["start", "call", "start", "wait", "wait"]
+    assert "takes none of its operators" not in caplog.text
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an386", "mps2-an521"])
+def test_engines_and_core_share_an_operator_in_qemu(board: str) -> None:
+    """On mps2-an521 the first engine has a bank, and DMA channels move its part."""
+    shares = (("y", "vanilla:40,vanilla_1:40"), ("z", "vanilla_1:50,vanilla:50"))
+    module = network(dense=True)
+    done = compile_for(module, board=board, target=TWO, offload=shares)
+    names = {"y_vanilla0", "y_vanilla1", "y_cpu0", "z_vanilla0", "z_vanilla1"}
+    assert names <= set(macs(done))
+    assert verify(done, samples=3).exact
+    line = measure_instructions(done).timeline
+    assert line is not None
+    together = parallel_calls(line.schedule)
+    pairs = {(a.call.device, b.call.device) for a, b in together}
+    assert {("vanilla0", "vanilla1"), ("vanilla1", "vanilla0")} & pairs
+
+
+def test_private_banks_receive_and_return_parts() -> None:
+    pools = (*BANK, PoolInfo("bank1", targets=("vanilla_1",)))
+    halves = (("y", "vanilla:50,vanilla_1:50"),)
+    done = compiled(network(), target=TWO, pools=pools, devices=(), offload=halves)
+    kinds = [row["kind"] for row in done.metadata["operators"]]
+    assert kinds.count("device_copy") == 4
+    assert kinds.count("conv2d") == 2
+
+
+@pytest.mark.parametrize("share", ["vanilla:x", "vanilla:50,vanilla:50", "ghost:50"])
+def test_wrong_shares_of_a_file_are_refused(share: str) -> None:
+    module = fw.partition(Model(network()), TARGET, offload={"y": "vanilla:25"}).module
+    text = print_module(module).replace("vanilla:25", share)
+    with pytest.raises(UsageError, match=f"--offload y={share} is invalid"):
+        compile_for(parse_module(text))
+
+
 class Whole(VanillaAccelerator):
     name, device = "one-row", "whole0"
 
@@ -180,6 +286,30 @@ class Library(VanillaAccelerator):
         (
             {"devices": ("cpu0", "vanilla1")},
             "there is no device vanilla1: the board has",
+        ),
+        (
+            {"offload": (("y", "vanilla:50,one-row:50"),)},
+            "y=vanilla:50,one-row:50 is invalid: it cannot be divided into parts that",
+        ),
+        (
+            {"offload": (("y", "vanilla:50,library:50"),)},
+            "y=vanilla:50,library:50 is invalid: it cannot be divided",
+        ),
+        (
+            {"offload": (("y", "vanilla:60,one-row:50"),)},
+            "y=vanilla:60,one-row:50 is invalid: the shares of different",
+        ),
+        (
+            {"offload": (("y", "vanilla:50,vanilla:50"),)},
+            "y=vanilla:50,vanilla:50 is invalid: the shares of different",
+        ),
+        (
+            {"offload": (("y", "vanilla,one-row"),)},
+            "y=vanilla,one-row is invalid: the shares of different",
+        ),
+        (
+            {"offload": (("y", "vanilla:50,nobody:50"),)},
+            "y=vanilla:50,nobody:50 is invalid: there is no target nobody",
         ),
         ({"pipeline_runs": True}, "operators are split over core and accelerator"),
     ],

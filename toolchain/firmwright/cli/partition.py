@@ -1,6 +1,7 @@
 """`firmwright partition`: assign operators to targets and write the module."""
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from firmwright.flows.model.model import Model, partition, save_module, write_fi
 from firmwright.flows.model.partition_methods import EAGER, NONE, search_methods
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.offload import requested_shares
 from firmwright.partitioning.partition_result import (
+    PartitionedRegion,
     PartitionResult,
     RegionAlternative,
     RegionCost,
@@ -77,7 +80,7 @@ def _partitioned_model(args: argparse.Namespace) -> Model:
 def _format_search(result: PartitionResult) -> str:
     parts: list[Sequence[Cell]] = []
     for part in result.parts:
-        costs = [_format_alternative(other) for other in part.alternatives]
+        costs = [_format_alternative(other, part) for other in part.alternatives]
         ops, cost = " ".join(part.ops), _format_cost(part.cost)
         parts.append((ops, part.target, cost, ", ".join(costs)))
     programs: list[Sequence[Cell]] = []
@@ -90,9 +93,10 @@ def _format_search(result: PartitionResult) -> str:
     return f"{regions}\n\n{format_table(head, programs)}"
 
 
-def _format_alternative(other: RegionAlternative) -> str:
+def _format_alternative(other: RegionAlternative, part: PartitionedRegion) -> str:
+    calls = "" if other.makes == part.makes else f" for {len(other.makes)} operators"
     reason = f": {other.reason}" if other.reason else ""
-    return f"{other.target} {_format_cost(other.cost)}{reason}"
+    return f"{other.target}{calls} {_format_cost(other.cost)}{reason}"
 
 
 def _format_cost(cost: RegionCost) -> Cell:
@@ -111,7 +115,10 @@ class TargetShare:
 
 
 def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
-    """Return the shares in the targets' order; the core has operators without one."""
+    """Return the shares in the targets' order; the core has operators without one.
+
+    An operator that several targets compute counts for each of them.
+    """
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     # The functions inside regions, whose operators are counted with the regions.
     inner: set[str] = set()
@@ -122,6 +129,9 @@ def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
                 inner.add(call.op.removeprefix("@"))
             elif not target_of(func) and not call.op.startswith("@"):
                 unassigned += 1
+    divided: Counter[str] = Counter()
+    for division in requested_shares(module).values():
+        divided.update(share.target for share in division[1:])
     shares: list[TargetShare] = []
     for name, target in module.targets.items():
         functions: list[Function] = []
@@ -129,6 +139,7 @@ def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
             if target_of(func) == name and func.name not in inner:
                 functions.append(func)
         count = sum(len(flatten_calls(func, module)) for func in functions)
+        count += divided[name]
         own = tuple(func.name for func in functions)
         shares.append(TargetShare(str(target), count, own))
     idle = [index for index, share in enumerate(shares) if not share.functions]

@@ -21,6 +21,7 @@ from firmwright.ir.pass_results import Rejection
 from firmwright.partitioning.custom_ops import lower_custom_ops
 from firmwright.partitioning.offload import (
     annotate_offloaded_calls,
+    requested_shares,
     without_core_annotations,
 )
 from firmwright.partitioning.pattern_matching import (
@@ -102,8 +103,12 @@ def run_partition(
     names = [item.name for item in active if item.where is not _match_never]
     before = module
     module = _partition_functions(module, active, choose)
+    shared: set[str] = set()
+    for shares in requested_shares(module).values():
+        shared.update(share.target for share in shares)
     for name in names:
-        if choose is greedy_cover and not functions_on_target(module, name):
+        is_used = name in shared or functions_on_target(module, name)
+        if choose is greedy_cover and not is_used:
             log.warning(
                 "%s: the backend %s takes none of its operators", module.name, name
             )

@@ -60,14 +60,14 @@ def spread_over_instances(
 
 
 @dataclass(frozen=True, slots=True)
-class _ComputedTensor:
+class ComputedTensor:
     """The cycle in which a tensor is complete, and its target ("" is the core)."""
 
     end: int
     target: str
 
 
-_AVAILABLE_AT_START = _ComputedTensor(0, "")
+_AVAILABLE_AT_START = ComputedTensor(0, "")
 """An input of the function."""
 
 
@@ -79,7 +79,7 @@ class _InstanceSchedule:
     module: IRModule
     instances: Mapping[str, Sequence[str]]
     """The names of the targets that may execute the groups of a target."""
-    computed: dict[str, _ComputedTensor] = field(default_factory=dict)
+    computed: dict[str, ComputedTensor] = field(default_factory=dict)
     free: Counter[str] = field(default_factory=Counter)
     """The cycle from which each target has no work."""
     constants: Counter[str] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class _InstanceSchedule:
         self.constants[target] += constants
         for call in calls:
             for value in call.outputs:
-                self.computed[value.name] = _ComputedTensor(end, target)
+                self.computed[value.name] = ComputedTensor(end, target)
         return replace(group, target=target)
 
     def _permitted_instances(

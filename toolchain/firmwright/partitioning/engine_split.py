@@ -1,8 +1,8 @@
-"""Splitting of the calls of accelerators: over accelerator and cores, and into tiles.
+"""Splitting of the calls of accelerators: over devices, and into tiles.
 
-The parts are predicted to end together, or have the share that the user requests. Calls
-of which the accelerator's patterns do not take a part stay whole. Results are
-bit-identical.
+The parts of accelerator and cores are predicted to end together. Requested shares may
+be those of several accelerators. Calls of which an accelerator's patterns do not take a
+part stay whole. Results are bit-identical.
 
 Tiles make transfers to private memory overlap with computation, as a double-buffered
 pipeline. Calls are not tiled if runs are pipelined, the engine itself defines the input
@@ -12,7 +12,7 @@ or reads the output, or the user placed a tensor.
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.c_identifiers import UniqueNamer
+from firmwright.base.c_identifiers import UniqueNamer, to_c_identifier
 from firmwright.boards import Board
 from firmwright.boards.peripherals import DmaController
 from firmwright.ir.core import UNCONSTRAINED
@@ -25,9 +25,8 @@ from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device, listed_engines
 from firmwright.partitioning.memory_domains import MemoryDomains
-from firmwright.partitioning.offload import refusal
+from firmwright.partitioning.offload import OffloadShare, refusal, requested_shares
 from firmwright.partitioning.pattern_matching import active_backends, all_matches
-from firmwright.partitioning.regions import CoveredCalls
 from firmwright.partitioning.run_pipelining import CallCycles
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.passes.graph.multi_core_split import CallSplitter
@@ -50,16 +49,14 @@ def split_over_engines(
         if item.device in listed and splitter.is_large(item.inner):
             free.append(item)
     shares = _balanced_shares(module, free, predict, find_board().dma)
-    for tensor, text in requests:
-        _, _, percent = text.partition(":")
-        shares[tensor] = int(percent)
+    shares |= requested_shares(module)
     parts: dict[str, Sequence[Call]] = {}
-    for tensor, share in shares.items():
+    for tensor, own in shares.items():
         if tensor in calls:
-            module, parts[tensor] = _split(module, calls[tensor], splitter, share)
+            module, parts[tensor] = _split(module, calls[tensor], splitter, own)
     for tensor, text in requests:
         if not parts.get(tensor):
-            problem = "it cannot be divided into parts that the target takes"
+            problem = "it cannot be divided into parts that each target takes"
             if tensor not in calls:
                 problem = (
                     "the target does not compute it alone and concurrently with the "
@@ -113,8 +110,8 @@ def _balanced_shares(
     calls: Sequence[_EngineCall],
     predict: CallCycles,
     dma: DmaController | None,
-) -> dict[str, int]:
-    """Return the accelerators' percentages of calls with which all parts end together.
+) -> dict[str, tuple[OffloadShare, ...]]:
+    """Return the accelerators' shares of calls with which all parts end together.
 
     With a share s, the accelerator takes s * engine cycles and each of n cores (1 - s)
     * core / n; both are equal at s = core / (core + n * engine). The engine's cycles
@@ -125,12 +122,14 @@ def _balanced_shares(
     device_map = DeviceMap(module)
     cores = len(module_cores(module))
     cycles = _predicted_cycles(module, calls, predict)
-    shares: dict[str, int] = {}
+    shares: dict[str, tuple[OffloadShare, ...]] = {}
     for item, (engine, core) in zip(calls, cycles, strict=True):
         for value in (*item.call.variables, *item.call.outputs):
             size_bytes = value.type.size_bytes
             engine += device_map.transfer_cycles(item.target, size_bytes, dma)
-        shares[item.call.outputs[0].name] = round(100 * core / (core + engine * cores))
+        percent = round(100 * core / (core + engine * cores))
+        own = OffloadShare(item.target, percent)
+        shares[item.call.outputs[0].name] = (own,)
     return shares
 
 
@@ -157,39 +156,73 @@ def _predicted_cycles(
 
 
 def _split(
-    module: IRModule, item: _EngineCall, splitter: CallSplitter, share: int
+    module: IRModule,
+    item: _EngineCall,
+    splitter: CallSplitter,
+    shares: Sequence[OffloadShare],
 ) -> tuple[IRModule, Sequence[Call]]:
     """Return the calls that replace a call, none if it cannot be divided."""
-    if share in (0, 100):
-        return module, [item.call if share else item.inner]
+    first = shares[0].percent
+    if len(shares) == 1 and first in (0, 100):
+        return module, [item.call if first else item.inner]
     # The weights are proportional: each core has an equal part of the rest of 100 %.
     cores = module_cores(module)
-    weights = [(item.device, share * len(cores))]
-    weights += [(core, 100 - share) for core in cores]
+    weights: list[tuple[str, int]] = []
+    for share in shares:
+        is_known = share.target in module.targets
+        device = engine_device(module, share.target) if is_known else ""
+        if not device:
+            return module, []
+        weights.append((device, share.percent * len(cores)))
+    rest = 100 - sum(share.percent for share in shares)
+    if rest:
+        weights += [(core, rest) for core in cores]
     parts = splitter.split(item.inner, weights)
     if parts is None:
         return module, []
-    own, *others = parts
-    region = region_of_part(module.callee(item.call.op), own.call)
-    if not _is_taken(region, item.target, module):
-        return module, []
-    on_engine, outward = calls_of_part(own, region, splitter)
-    engine_output = (outward or on_engine)[-1].outputs[0]
+    on_engines: list[Call] = []
+    outward: list[Call] = []
+    values: list[Value] = []
+    for share, part in zip(shares, parts, strict=False):
+        region = _region_on(module, item, part.call, share.target)
+        if region is None:
+            return module, []
+        module = module.with_function(region)
+        inside, following = calls_of_part(part, region, splitter)
+        on_engines += inside
+        outward += following
+        values += (following or inside)[-1].outputs
     on_cores: list[Call] = []
-    for part in others:
+    for part in parts[len(shares) :]:
         on_cores += [*part.slices, part.call]
-    values = [engine_output, *(part.output for part in others)]
-    whole = concatenate_parts(item.inner, values, own.axis)
-    # The copy out of private memory waits for the engine: it follows the cores' work.
-    return module.with_function(region), [*on_engine, *on_cores, *outward, whole]
+        values.append(part.output)
+    whole = concatenate_parts(item.inner, values, parts[0].axis)
+    # Copies out of private memory wait for the engines: they follow the cores' work.
+    return module, [*on_engines, *on_cores, *outward, whole]
 
 
-def _is_taken(region: Function, target: str, module: IRModule) -> bool:
-    """Return whether the pattern of a composite region takes it with other shapes."""
+def _region_on(
+    module: IRModule, item: _EngineCall, part: Call, target: str
+) -> Function | None:
+    """Return the region of a part on a target, or None if no pattern of it takes it."""
+    region = region_of_part(module.callee(item.call.op), part)
     active = [backend for backend in active_backends(module) if backend.name == target]
-    entry = CoveredCalls(str(region.attrs.get("composite", "")), (0,))
-    matches = all_matches(region, module, active)
-    return any(entry in match.entries for match in matches)
+    entries: list[str] = []
+    for match in all_matches(region, module, active):
+        entries += [covered.entry for covered in match.entries]
+    composite = str(region.attrs.get("composite", ""))
+    if target == item.target:
+        return region if composite in entries else None
+    if not entries:
+        return None
+    name = UniqueNamer(module.functions).unique(f"{target}_{part.op}_0")
+    attrs = {
+        **region.attrs,
+        "target": target,
+        "symbol": to_c_identifier(f"{module.name}_{name}"),
+        "composite": composite if composite in entries else entries[0],
+    }
+    return replace(region, name=name, attrs=attrs)
 
 
 def operator_of(region: AnyFunction | None, call: Call) -> Call | None:

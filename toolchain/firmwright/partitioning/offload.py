@@ -2,11 +2,12 @@
 
 Their calls are annotated before patterns are matched; the target `cpu` keeps them on
 the core. A percentage is the target's share of the operator
-(`partitioning/engine_split.py`).
+(`partitioning/engine_split.py`). Several accelerators share an operator with
+TENSOR=TARGET:PERCENT,TARGET:PERCENT; the core computes the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from firmwright.base.errors import UsageError
 from firmwright.base.suggestions import suggest_name
@@ -18,6 +19,58 @@ from firmwright.partitioning.target_resolution import (
     target_of,
     targets_by_tensor,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadShare:
+    """A target, and its percentage of an operator."""
+
+    target: str
+    percent: int
+
+
+def parse_shares(text: str) -> tuple[OffloadShare, ...]:
+    """Return the shares of `TARGET:PERCENT`, or of several, separated by commas.
+
+    A target without a percentage executes the whole operator. Raise ValueError with a
+    reason for other text.
+    """
+    shares: list[OffloadShare] = []
+    items = text.split(",")
+    for item in items:
+        target, colon, percent = item.strip().partition(":")
+        is_percentage = percent.isdecimal() and len(percent) <= 3
+        if colon and not (is_percentage and int(percent) <= 100):
+            raise ValueError("a share is a percentage from 0 to 100 of an accelerator")
+        shares.append(OffloadShare(target, int(percent) if colon else 100))
+    names = {share.target for share in shares}
+    total = sum(share.percent for share in shares)
+    least = min(share.percent for share in shares)
+    if len(shares) > 1 and (total > 100 or least < 1 or len(names) < len(shares)):
+        raise ValueError(
+            "the shares of different accelerators are percentages from 1, together at "
+            "most 100"
+        )
+    return tuple(shares)
+
+
+def requested_shares(module: IRModule) -> dict[str, tuple[OffloadShare, ...]]:
+    """Return the shares that the user or a search chose, by tensor.
+
+    Raise UsageError for text of a module's file that is no share.
+    """
+    shares: dict[str, tuple[OffloadShare, ...]] = {}
+    for tensor, text in module.results.offload_shares:
+        try:
+            shares[tensor] = parse_shares(text)
+        except ValueError as error:
+            raise refusal(module, tensor, text, str(error)) from error
+    return shares
+
+
+def format_shares(shares: Sequence[OffloadShare]) -> str:
+    """Return the text that `parse_shares` reads."""
+    return ",".join(f"{share.target}:{share.percent}" for share in shares)
 
 
 def annotate_offloaded_calls(
@@ -42,7 +95,7 @@ def annotate_offloaded_calls(
     places: dict[str, str] = {}
     for tensor, text in requests:
         _check_request(module, tensor, text, owners, accelerators)
-        places[tensor], _, _ = text.partition(":")
+        places[tensor] = parse_shares(text)[0].target
     open_places: dict[str, str] = {}
     for tensor, target in places.items():
         if not owners[tensor]:
@@ -68,21 +121,24 @@ def _check_request(
     `owners` has the target ("" if it has none yet) of the operator that makes each
     tensor.
     """
-    target, colon, percent = text.partition(":")
     targets = (CORE_TARGET_NAME, *accelerators)
     if tensor not in owners:
         hint = suggest_name(tensor, owners)
         raise refusal(module, tensor, text, "no operator makes it", hint)
-    if owners[tensor] not in ("", target):
+    try:
+        shares = parse_shares(text)
+    except ValueError as error:
+        raise refusal(module, tensor, text, str(error)) from error
+    if owners[tensor] not in ("", shares[0].target):
         problem = f"it is assigned to {owners[tensor]} already"
         raise refusal(module, tensor, text, problem)
-    if target not in targets:
-        problem = f"there is no target {target}"
-        raise refusal(module, tensor, text, problem, ", ".join(targets))
-    is_percentage = percent.isdecimal() and int(percent) <= 100
-    if colon and not (target in accelerators and is_percentage):
-        what = "a share is a percentage from 0 to 100 of an accelerator"
-        raise refusal(module, tensor, text, what)
+    for share in shares:
+        if share.target not in targets:
+            problem = f"there is no target {share.target}"
+            raise refusal(module, tensor, text, problem, ", ".join(targets))
+        if ":" in text and share.target not in accelerators:
+            problem = "a share is a percentage from 0 to 100 of an accelerator"
+            raise refusal(module, tensor, text, problem)
 
 
 def _check_matches(

@@ -20,6 +20,7 @@ from firmwright.base.json_input import (
 from firmwright.base.value_kinds import OBJECTS, TEXT, TEXTS, Kind, wrong_values
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.offload import parse_shares
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     PartitionStrategy,
@@ -55,8 +56,9 @@ class RegionCost:
 class RegionAlternative:
     """Another target for all calls of a region, or another grouping of some of them.
 
-    `makes` are the first outputs of the calls, `entries` the pattern entries that cover
-    them. `reason` is why it was not chosen, "" if its cost is higher.
+    `target` is a target or shares of several, as in `--offload`. `makes` are the first
+    outputs of the calls, `entries` the pattern entries that cover them. `reason` is why
+    it was not chosen, "" if that follows from another region.
     """
 
     target: str
@@ -70,6 +72,7 @@ class RegionAlternative:
 class PartitionedRegion:
     """Calls that one target executes together, with the alternatives.
 
+    `target` may be the shares of several targets in one call, as in `--offload`.
     `makes` are the first outputs of the calls, `ops` their operators, and `entries` the
     pattern entries that cover them.
     """
@@ -80,6 +83,10 @@ class PartitionedRegion:
     entries: tuple[str, ...]
     cost: RegionCost
     alternatives: tuple[RegionAlternative, ...] = ()
+
+    @property
+    def first_target(self) -> str:
+        return parse_shares(self.target)[0].target
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,7 @@ def make_strategy(
             if region.target == CORE_TARGET_NAME or region.makes[0] not in indices:
                 continue
             calls = sorted(indices[name] for name in region.makes if name in indices)
-            group = matches.get((region.target, tuple(calls)))
+            group = matches.get((region.first_target, tuple(calls)))
             if group is None or len(calls) < len(region.makes):
                 what = (
                     f"{region.target} does not take {', '.join(region.makes)} as one "
@@ -190,10 +197,21 @@ def check_tensors(
                 message = f"no operator of the model makes the tensor {name}."
                 hint = "the result of a search for this model."
                 raise UsageError(message, where=where, hint=hint)
-            if owners[name] not in ("", region.target):
+            if owners[name] not in ("", region.first_target):
                 owner = owners[name]
                 message = f"the operator of {name} is assigned to {owner} already."
                 raise UsageError(message, where=where, hint="the model file itself.")
+
+
+def with_shares(module: IRModule, regions: Sequence[PartitionedRegion]) -> IRModule:
+    """Return the module with the regions of several targets as offload requests."""
+    requests: list[tuple[str, str]] = []
+    for region in regions:
+        if ":" in region.target:
+            requests.append((region.makes[-1], region.target))
+    shares = (*module.results.offload_shares, *requests)
+    results = replace(module.results, offload_shares=tuple(dict.fromkeys(shares)))
+    return replace(module, results=results)
 
 
 def _check_disjoint(
@@ -237,8 +255,14 @@ def _part(row: JsonObject, index: int, where: str) -> PartitionedRegion:
     values: JsonObject = {"ops": [], "entries": [], **row}
     for problem in wrong_values(values, _PART_KINDS, f"parts[{index}]."):
         raise _partition_error(f"it {problem}", where)
+    target = as_text(values["target"])
+    try:
+        parse_shares(target)
+    except ValueError as error:
+        what = f"parts[{index}].target is {target}, but {error}"
+        raise _partition_error(what, where) from error
     return PartitionedRegion(
-        target=as_text(values["target"]),
+        target=target,
         makes=tuple(as_texts(values["makes"])),
         ops=tuple(as_texts(values["ops"])),
         entries=tuple(as_texts(values["entries"])),

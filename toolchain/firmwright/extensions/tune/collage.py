@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
+from firmwright.partitioning.offload import OffloadShare, format_shares
 from firmwright.partitioning.partition_result import (
     PartitionedRegion,
     RegionAlternative,
@@ -39,11 +40,31 @@ _BEGINNINGS_MAX = 2048
 
 
 @dataclass(frozen=True, slots=True)
+class PartCost:
+    """The percentage of an operator that a target computes, and its cycles."""
+
+    share: OffloadShare
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionCandidate:
-    """A region that its group's target ("" is the core) could execute, and its cost."""
+    """A region that its group's target ("" is the core) could execute, and its cost.
+
+    `split` are the parts of an operator that several targets compute at the same time.
+    The group's target is the first of them.
+    """
 
     group: CallGroup
     cost: RegionCost
+    split: tuple[PartCost, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The target, or the shares of several as in `--offload`."""
+        if self.split:
+            return format_shares([part.share for part in self.split])
+        return self.group.target or CORE_TARGET_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +88,17 @@ def describe_regions(
 ) -> tuple[PartitionedRegion, ...]:
     """Return a program's regions; alternatives are candidates with common calls.
 
-    `lost` is why the program of the cheapest regions was not chosen, if it was not.
+    `lost` is why a cheaper alternative was not chosen, if transfers are not the reason.
     """
     regions: list[PartitionedRegion] = []
     for part in program:
         own = _as_alternative(function, part)
         others: list[RegionAlternative] = []
         for candidate in candidates:
-            if _is_alternative(candidate.group, part.group):
+            if _is_alternative(candidate, part):
                 other = _as_alternative(function, candidate)
-                others.append(replace(other, reason=_why_not(candidate, part, lost)))
+                reason = _why_not(candidate, part, program, lost)
+                others.append(replace(other, reason=reason))
         region = PartitionedRegion(
             target=own.target,
             makes=own.makes,
@@ -95,27 +117,43 @@ def _as_alternative(
     group = candidate.group
     makes = tuple(function.body[index].outputs[0].name for index in group.calls)
     entries = tuple(covered.entry for covered in group.entries)
-    target = group.target or CORE_TARGET_NAME
-    return RegionAlternative(target, makes, entries, candidate.cost)
+    return RegionAlternative(candidate.place, makes, entries, candidate.cost)
 
 
-def _why_not(other: PartitionCandidate, part: PartitionCandidate, lost: str) -> str:
-    """Return why a candidate for the calls of a part lost although it costs less."""
-    if other.cost.status != "ok" or part.cost.status != "ok":
+def _why_not(
+    other: PartitionCandidate,
+    part: PartitionCandidate,
+    program: Sequence[PartitionCandidate],
+    lost: str,
+) -> str:
+    """Return why a candidate lost to a part, and to others if it has their calls too.
+
+    It is "" if a cost is unknown, or if the parts have more calls than the candidate.
+    """
+    calls = set(other.group.calls)
+    parts = [own for own in program if not calls.isdisjoint(own.group.calls)]
+    counts = [own.cost.count for own in parts if own.cost.status == "ok"]
+    if other.cost.status != "ok" or len(counts) < len(parts):
         return ""
-    if other.group.calls != part.group.calls or other.cost.count > part.cost.count:
+    if calls != calls_in(own.group for own in parts):
         return ""
-    if lost:
-        return f"the program with it takes {lost}"
-    if other.cost.count == part.cost.count:
+    more = other.cost.count - sum(counts)
+    if more > 0:
+        return f"{more:,} more" + ("" if len(parts) == 1 else " than apart")
+    if not more:
         return "no gain"
+    if lost:
+        return lost
+    if other.split:
+        return "the run does not end earlier"
     return "transfers cost more than it saves"
 
 
-def _is_alternative(other: CallGroup, group: CallGroup) -> bool:
-    """Return whether `other` has calls of `group`, but differs in calls or target."""
-    is_same = (other.target, other.calls) == (group.target, group.calls)
-    return not is_same and not set(other.calls).isdisjoint(group.calls)
+def _is_alternative(other: PartitionCandidate, part: PartitionCandidate) -> bool:
+    """Return whether `other` has calls of `part`, but differs in calls or targets."""
+    calls, own = other.group.calls, part.group.calls
+    is_same = (other.place, calls) == (part.place, own)
+    return not is_same and not set(calls).isdisjoint(own)
 
 
 def restrict_to_known_costs(

@@ -1,14 +1,16 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
 The search minimizes the sum of the regions' costs. Whole programs may cost more and are
-measured too: the best sum (with less memory if it does not fit), the order of
-preference (`eager`), and the core alone (`none`).
+measured too: the best sum (`collage`, with less memory if it does not fit), the same
+with regions moved or divided so that devices work at the same time (`parallel`), the
+order of preference (`eager`), and the core alone (`none`).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import TypeAlias
 
 from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError
 from firmwright.boards import load_board
@@ -19,6 +21,7 @@ from firmwright.extensions.tune.collage import (
     PartitionedProgram,
     describe_regions,
 )
+from firmwright.extensions.tune.core_groups import assigned_calls, groups_of_core
 from firmwright.extensions.tune.kernel_measurement import (
     CYCLES,
     EXACT,
@@ -29,6 +32,8 @@ from firmwright.extensions.tune.kernel_measurement import (
     session_opener,
 )
 from firmwright.extensions.tune.log_writer import RegionCostLog, RegionCostRecord
+from firmwright.extensions.tune.operator_splits import split_candidates
+from firmwright.extensions.tune.program_timeline import ProgramTimeline, shorten_run
 from firmwright.extensions.tune.region_costs import RegionCostEstimator
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
@@ -46,6 +51,7 @@ from firmwright.ops.tuning_records import MeasurementContext
 from firmwright.partitioning import partition_result
 from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.partition_result import RegionCost
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
@@ -59,10 +65,7 @@ from firmwright.partitioning.pattern_matching import (
 )
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, with_unmatched
-from firmwright.partitioning.target_resolution import (
-    CORE_TARGET_NAME,
-    target_of,
-)
+from firmwright.partitioning.target_resolution import target_of
 from firmwright.pipeline import Compilation, Options, compile_model
 from firmwright.targets.backend_calls import modeled_cost
 
@@ -77,12 +80,17 @@ class _SearchedFunction:
 
     function: Function
     candidates: Sequence[PartitionCandidate]
+    """Those of one target, and those that divide an operator."""
     programs: Sequence[PartitionedProgram]
     """The Pareto-optimal programs, the best one by the goal first."""
 
     def program(self, attempt: int) -> PartitionedProgram:
         """Return the program for an attempt; further attempts have the last one."""
         return self.programs[min(attempt, len(self.programs) - 1)]
+
+
+_Programs: TypeAlias = dict[str, PartitionedProgram]
+"""The programs of the searched functions, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +110,10 @@ def search_collage(
     """Search for a partition of the open calls; raise UsageError without backends.
 
     The costs are those of whole single runs: runs are not pipelined, and calls are not
-    split over accelerators. They are in cycles if backends declare cycles, except where
-    others have devices whose instructions are counted.
+    split over accelerators and cores. They are in cycles if backends declare cycles,
+    except where others have devices whose instructions are counted.
     """
+    divides_calls = not options.pipeline_runs
     devices: list[str] = []
     for name in options.devices:
         if is_core(name) or is_copy_device(name):
@@ -114,7 +123,10 @@ def search_collage(
     if setup is not None and setup.method == EXACT and _is_declared_in_cycles(module):
         setup = replace(setup, method=CYCLES)
     at = measurement_context(options, setup.method if setup else "modeled")
-    return _CollageSearch(model, module, options, setup, at, cost_log).run()
+    search = _CollageSearch(
+        model, module, options, setup, at, cost_log, divides_calls=divides_calls
+    )
+    return search.run()
 
 
 def _is_declared_in_cycles(module: IRModule) -> bool:
@@ -145,32 +157,45 @@ class _CollageSearch:
     setup: MeasurementSetup | None
     at: MeasurementContext
     cost_log: RegionCostLog
+    divides_calls: bool = True
+    """Whether several engines may compute a call: not if runs are pipelined."""
 
     def run(self) -> CollageResult:
-        """Return the cheapest program of the methods collage, eager and none."""
+        """Return the cheapest program of all methods."""
         strategies = {"eager": _eager_cover, "none": annotated_cover}
         modules: dict[str, IRModule] = {}
         for how, choose in strategies.items():
             modules[how] = self._run_partition(choose)
         totals = {how: self._program_cost(module) for how, module in modules.items()}
         searched = self._search_functions()
-        parts: tuple[partition_result.PartitionedRegion, ...] = ()
+        programs: dict[str, _Programs] = {}
         for attempt in range(_TRIES):
             picked = {
                 item.function.name: self._spread(item, item.program(attempt))
                 for item in searched
             }
+            programs["collage"] = picked
             modules["collage"] = self._run_partition(_by_function(picked))
             totals["collage"] = self._program_cost(modules["collage"])
-            parts = self._parts(searched, picked)
             if not totals["collage"].reason.startswith(_NO_ROOM):
                 break
-        order = ("collage", "eager", "none")
+        parallel = self._shortened(searched, programs["collage"])
+        if parallel != programs["collage"]:
+            programs["parallel"] = parallel
+            module = self._run_partition(_by_function(parallel))
+            regions = self._regions(searched, parallel)
+            modules["parallel"] = partition_result.with_shares(module, regions)
+            totals["parallel"] = self._program_cost(modules["parallel"])
+        order = [how for how in _ORDER if how in totals]
         best = min(order, key=lambda how: self._ranking_key(totals[how]))
         totals = partition_result.compare_programs(totals, best)
-        if best != "collage":
-            programs = self._programs(searched, strategies[best])
-            parts = self._parts(searched, programs, totals["collage"].reason)
+        if best in programs:
+            lost = "" if best == "collage" else "the run ends later with it"
+            parts = self._regions(searched, programs[best], lost)
+        else:
+            chosen = self._programs(searched, strategies[best])
+            lost = f"the program with it takes {totals['collage'].reason}"
+            parts = self._regions(searched, chosen, lost)
         targets = ", ".join(map(str, self.module.targets.values()))
         result = partition_result.PartitionResult(
             model=self.model.name,
@@ -198,7 +223,8 @@ class _CollageSearch:
     def _search_function(self, function: Function) -> _SearchedFunction:
         active = active_backends(self.module)
         matches = all_matches(function, self.module, active)
-        groups = [*matches, *_groups_of_core(function, matches), *_assigned(function)]
+        assigned = assigned_calls(function)
+        groups = [*matches, *groups_of_core(function, matches), *assigned]
         estimator = RegionCostEstimator(
             self.module, self.options, self.setup, self.at, self.cost_log
         )
@@ -206,13 +232,36 @@ class _CollageSearch:
         candidates: list[PartitionCandidate] = []
         for group, cost in zip(groups, costs, strict=True):
             candidates.append(PartitionCandidate(group, cost))
-        eager = [*greedy_cover(function, self.module, active), *_assigned(function)]
+        eager = [*greedy_cover(function, self.module, active), *assigned]
         cover = with_unmatched(function, eager)
         usable = collage.restrict_to_known_costs(candidates, cover)
         programs = collage.search_partitions(function, usable, self._transfer)
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
+        if self.divides_calls:
+            candidates += split_candidates(function, self.module, usable)
         return _SearchedFunction(function, candidates, programs)
+
+    def _shortened(
+        self, searched: Sequence[_SearchedFunction], programs: _Programs
+    ) -> _Programs:
+        """Return the programs with moves that let devices work at the same time.
+
+        There are none if memory decides, or if nothing is measured.
+        """
+        if self.setup is None or self.options.optimize == "ram":
+            return programs
+        devices: dict[str, str] = {}
+        for item in active_backends(self.module):
+            devices[item.name] = engine_device(self.module, item.name)
+        shortened: _Programs = {}
+        for searched_function in searched:
+            function = searched_function.function
+            timeline = ProgramTimeline(function, devices, cache(self._transfer))
+            shortened[function.name] = shorten_run(
+                timeline, programs[function.name], searched_function.candidates
+            )
+        return shortened
 
     def _spread(
         self, item: _SearchedFunction, program: PartitionedProgram
@@ -244,26 +293,26 @@ class _CollageSearch:
 
     def _programs(
         self, searched: Sequence[_SearchedFunction], choose: PartitionStrategy
-    ) -> dict[str, PartitionedProgram]:
+    ) -> _Programs:
         """Return the regions that a strategy chooses per function, without totals."""
-        programs_by_name: dict[str, PartitionedProgram] = {}
+        programs_by_name: _Programs = {}
         active = active_backends(self.module)
         for item in searched:
             function = item.function
             costs = {(c.group.target, c.group.calls): c.cost for c in item.candidates}
             chosen = choose(function, self.module, active)
             parts: list[PartitionCandidate] = []
-            for group in with_unmatched(function, [*chosen, *_assigned(function)]):
+            for group in with_unmatched(function, [*chosen, *assigned_calls(function)]):
                 cost = costs.get((group.target, group.calls), RegionCost("unknown"))
                 parts.append(PartitionCandidate(group, cost))
             parts.sort(key=lambda part: part.group.calls)
             programs_by_name[function.name] = PartitionedProgram(tuple(parts), 0, 0)
         return programs_by_name
 
-    def _parts(
+    def _regions(
         self,
         searched: Sequence[_SearchedFunction],
-        programs: Mapping[str, PartitionedProgram],
+        programs: _Programs,
         lost: str = "",
     ) -> tuple[partition_result.PartitionedRegion, ...]:
         """Return the regions of all functions' programs, with their alternatives."""
@@ -356,27 +405,10 @@ class _CollageSearch:
         return "instructions"
 
 
+_ORDER = ("collage", "parallel", "eager", "none")
+"""The programs, the one that is chosen first if several cost the same."""
 _NO_ROOM = "it does not fit:"
 """The beginning of the reason of programs that do not fit the board."""
-
-
-def _groups_of_core(
-    function: Function, matches: Sequence[CallGroup]
-) -> list[CallGroup]:
-    """Return each open call, and each match's calls, as groups that the core runs."""
-    annotated: set[int] = set()
-    singles: list[tuple[int, ...]] = []
-    for index, call in enumerate(function.body):
-        if call.target in ("", CORE_TARGET_NAME):
-            singles.append((index,))
-        else:
-            annotated.add(index)
-    several = [match.calls for match in matches]
-    groups: list[CallGroup] = []
-    for calls in dict.fromkeys([*singles, *several]):
-        if annotated.isdisjoint(calls):
-            groups.append(CallGroup(calls))
-    return groups
 
 
 def _eager_cover(
@@ -386,22 +418,13 @@ def _eager_cover(
     return greedy_cover(function, module, active)
 
 
-def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:
+def _by_function(programs: _Programs) -> PartitionStrategy:
     """Return a strategy that applies programs by the functions' names."""
 
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
     ) -> list[CallGroup]:
         groups = programs[function.name].groups if function.name in programs else []
-        return [group for group in groups if group not in _assigned(function)]
+        return [group for group in groups if group not in assigned_calls(function)]
 
     return choose
-
-
-def _assigned(function: Function) -> list[CallGroup]:
-    """Return the calls that an earlier partition assigned to targets."""
-    groups: list[CallGroup] = []
-    for index, call in enumerate(function.body):
-        if call.target and call.op.startswith("@"):
-            groups.append(CallGroup((index,), call.target))
-    return groups

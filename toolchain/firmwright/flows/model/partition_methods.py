@@ -24,6 +24,7 @@ from firmwright.partitioning.partition_result import (
     check_tensors,
     make_strategy,
     read_partition,
+    with_shares,
 )
 from firmwright.partitioning.pattern_matching import active_backends, annotated_cover
 from firmwright.partitioning.per_target_passes import PassTimer
@@ -129,6 +130,7 @@ def apply_partition(
     module = prepare_module(model, options)
     check_tensors(parts, module, where)
     divided = run_partition(module, PassTimer(), make_strategy(parts, where))
+    divided = with_shares(divided, parts)
     return make_portable(model, divided, options)
 
 
@@ -151,6 +153,7 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
         module.results,
         partitioned=divided.results.partitioned,
         user_passes=divided.results.user_passes,
+        offload_shares=divided.results.offload_shares,
     )
     module = replace(
         divided,
