@@ -167,6 +167,11 @@ def test_each_core_has_its_kernels_and_flags(tmp_path: Any, capsys: Any) -> None
     assert "\nvoid net_add_1(" in own
     assert "void net_add_1(const net_f32 *x, " in main_file
     assert "static __attribute__((noinline)) void net_add_1" not in main_file
+    sections = (("code", ".text.fast"),)
+    placed = compile_for(net(f" on({CPU1})"), **ON_BOARD, sections=sections)
+    assert "\nNET_CODE void net_add_1(" in str(
+        placed.tree.files["backend/cpu1/net_cpu1.c"]
+    )
     path = tmp_path / "net.fwir"
     path.write_text(print_module(net()))
     words = ["compile", str(path), "--board", "mps2-an521", "--devices", f"cpu0,{FAST}"]

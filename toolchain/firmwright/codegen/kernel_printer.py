@@ -60,7 +60,8 @@ def kernel_head(
     kind = context.names.macro("ramfunc" if function.attrs.get("ramfunc") else "kernel")
     kind += " "
     if function.attrs.get("target") in core_targets(context.module):
-        kind = ""
+        section = context.options.section("code")
+        kind = f"{context.names.macro('code')} " if section else ""
     head = f"{kind}void {context.names.c(function.code)}"
     return f"{head}({', '.join(params) or 'void'})"
 
