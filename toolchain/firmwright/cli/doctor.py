@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from importlib.util import find_spec
 from itertools import groupby
 from typing import Final
 
@@ -55,9 +58,11 @@ def _advice(findings: Sequence[ToolStatus]) -> str:
     if not missing:
         return "All tools are installed."
     lines = [f"  {command}" for command in install_commands(findings)]
+    others: dict[str, list[str]] = {}
     for item in missing:
-        if not item.install.startswith(("apt install ", "pip install ")):
-            lines.append(f"  {item.install} ({item.name})")
+        if not item.install.startswith((_APT, _PIP)):
+            others.setdefault(item.install, []).append(item.name)
+    lines += [f"  {how} ({', '.join(names)})" for how, names in others.items()]
     return "\n".join(["Install the missing tools with:", *lines])
 
 
@@ -76,6 +81,8 @@ def status_to_json(item: ToolStatus) -> dict[str, object]:
 # ---- checks --------------------------------------------------------------------------
 
 TIMEOUT_S: Final = 20.0
+_APT: Final = "apt install "
+_PIP: Final = "pip install "
 LINE_OF_C: Final = (
     "#include <math.h>\n#include <stdint.h>\n#include <string.h>\nint32_t x;\n"
 )
@@ -102,9 +109,14 @@ def check_tools() -> tuple[ToolStatus, ...]:
 
 
 def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
+    """Return a command of apt and one of pip that install all they can."""
     missing = [tool.install for tool in findings if not tool.usable]
     commands = []
-    for manager in ("apt install ", "pip install "):
+    quote = '"' if platform.system() == "Windows" else "'"
+    for manager, command in (
+        (_APT, _APT if _is_root() else f"sudo {_APT}"),
+        (_PIP, _pip()),
+    ):
         packages: dict[str, None] = {}
         for text in missing:
             if text.startswith(manager):
@@ -112,9 +124,24 @@ def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
         extras = ",".join(filter(None, map(_extra, packages)))
         others = [package for package in packages if not _extra(package)]
         if packages:
-            ours = [f"'firmwright[{extras}]'"] if extras else []
-            commands.append(manager + " ".join([*ours, *others]))
+            ours = [f"{quote}firmwright[{extras}]{quote}"] if extras else []
+            commands.append(command + " ".join([*ours, *others]))
     return tuple(commands)
+
+
+def _is_root() -> bool:
+    return not hasattr(os, "geteuid") or os.geteuid() == 0
+
+
+def _pip() -> str:
+    """Return the words before the packages to install for the Python that runs this."""
+    python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
+    if find_spec("pip") is None:
+        return f"uv pip install --python {python} "
+    found = find_program("pip")
+    if found is not None and os.path.dirname(found) == os.path.dirname(sys.executable):
+        return _PIP
+    return f"{python} -m {_PIP}"
 
 
 def _extra(package: str) -> str:
@@ -127,6 +154,7 @@ _SECTIONS: Final = read_sections(__file__, ".txt")
 _PACKAGES: Final = _SECTIONS["packages"].splitlines()
 TRIED: Final = tuple(_SECTIONS["tried"].splitlines())
 """The systems whose versions of the tools pass all tests."""
+_WITH_ZIG: Final = "not needed with --toolchain zig"
 
 
 def _python() -> Iterator[ToolStatus]:
@@ -142,6 +170,9 @@ def _python() -> Iterator[ToolStatus]:
 
 
 def _compilers() -> Iterator[ToolStatus]:
+    command = zig_command()
+    zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
+    instead = _WITH_ZIG if zig_version else f"{INSTALL_ZIG}, or gcc"
     for toolchain, enables in (
         ("", "--board host: firmware as a library of this machine"),
         ("arm-none-eabi", "boards with Cortex-M"),
@@ -149,38 +180,39 @@ def _compilers() -> Iterator[ToolStatus]:
         ("xtensa-lx106-elf", "boards with Xtensa"),
     ):
         program = f"{toolchain}-gcc" if toolchain else "gcc"
-        instead = "" if toolchain.startswith("xtensa") else f"{INSTALL_ZIG}, or gcc"
-        install = _by_apt(debian_packages(toolchain), instead)
+        is_xtensa = toolchain.startswith("xtensa")
+        install = _remedy(debian_packages(toolchain), "" if is_xtensa else instead)
         status = _program("compilers", program, enables, install)
         problem = _compiles(status, LIBRARY_OPTIONS.get(toolchain, ()))
         yield replace(status, problem=problem)
-    install = _by_apt(CLANG_PACKAGE)
+    install = _remedy(CLANG_PACKAGE)
     clang = _program("compilers", "clang", "--compiler clang", install)
     yield replace(clang, problem=_compiles(clang, ()))
-    command = zig_command()
-    zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
-    enables = "--toolchain zig: every board without another compiler"
+    enables = "--toolchain zig: boards without gcc, but not Cortex-M0 or Xtensa"
     yield ToolStatus("compilers", "zig", enables, INSTALL_ZIG, zig_version)
 
 
 def _programs() -> Iterator[ToolStatus]:
     enables = "run, verify and profile without a board"
     for program, package in EMULATORS.items():
-        install = _by_apt(package, "QEMU, from qemu.org")
+        install = _remedy(package, "QEMU, from qemu.org")
         yield _program("emulation", program, enables, install)
-    yield _program("emulation", DEBUGGER, "debug", _by_apt(DEBUGGER))
+    yield _program("emulation", DEBUGGER, "debug", _remedy(DEBUGGER))
     for name, tool in TOOLS.items():
         packages = tool.install.removeprefix("apt install ")
         is_debian = packages != tool.install
-        install = _by_apt(packages) if is_debian else tool.install
+        install = _remedy(packages) if is_debian else tool.install
         yield _program("flashing", tool.program, f"flash --runner {name}", install)
 
 
-def _by_apt(packages: str, instead: str = "") -> str:
-    """Return how to install Debian's packages, or `instead` without apt."""
-    if find_program("apt") is not None:
-        return f"apt install {packages}"
-    return instead or f"the equivalent of Debian's {packages} on this system"
+def _remedy(packages: str, instead: str = "") -> str:
+    """Return how to install Debian's packages, or `instead` where that is unknown."""
+    if find_program("apt") is not None and (_is_root() or find_program("sudo")):
+        return f"{_APT}{packages}"
+    known = _SECTIONS.get(platform.system(), "").splitlines()
+    commands = dict(line.split(" ", 1) for line in known)
+    equivalent = f"the equivalent of Debian's {packages} on this system"
+    return commands.get(packages) or instead or equivalent
 
 
 def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
