@@ -28,6 +28,8 @@ BOARDS = (
     "mps2-an521",
     "mps3-an524",
     "mps3-an547",
+    "mps3-an547-m52",
+    "mps3-an547-m85",
     "netduinoplus2",
     "nrf52840-dk",
     "nucleo-h743zi",

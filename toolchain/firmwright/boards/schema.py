@@ -35,6 +35,7 @@ CORES: Final = (
     "cortex-m7",
     "cortex-m33",
     "cortex-m33+nodsp",
+    "cortex-m52",
     "cortex-m55",
     "cortex-m85",
     "rv32imac",

@@ -10,12 +10,14 @@ from firmwright.build.compiler_flags import debian_packages, gnu_tool
 from firmwright.targets.disassembly import Instruction, read_disassembly, syntax_of
 
 _TIMEOUT_S = 60.0
+_HELIUM = ("cortex-m52", "cortex-m55", "cortex-m85")
+"""Cores with the instructions of the Cortex-M55, which llvm-objdump 14 knows."""
 
 
 def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     """Return the instructions of `elf`; raise ToolMissingError without objdump."""
     tools = [gnu_tool(board, "objdump"), "llvm-objdump"]
-    if board.core in ("cortex-m55", "cortex-m85"):
+    if board.core in _HELIUM:
         # GNU objdump decodes most of Helium as coprocessor instructions.
         tools.reverse()
     tool = next((tool for tool in tools if find_program(tool)), "")
@@ -25,7 +27,8 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
         raise ToolMissingError(what, hint=hint)
     command: list[Word] = [tool, "-d", elf]
     if tool == "llvm-objdump" and board.core.startswith("cortex-m"):
-        command.append(f"--mcpu={board.core.partition('+')[0]}")
+        core = "cortex-m55" if board.core in _HELIUM else board.core.partition("+")[0]
+        command.append(f"--mcpu={core}")
     failure = "the firmware could not be disassembled."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
     return dict(read_disassembly(text, syntax_of(board.core)))

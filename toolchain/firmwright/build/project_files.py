@@ -11,7 +11,7 @@ from firmwright.base.errors import BoardError
 from firmwright.base.resources import runtime_dir
 from firmwright.boards import Board
 from firmwright.build import compiler_flags, linker_script
-from firmwright.build.zig_toolchain import zig_flags, zig_target
+from firmwright.build.zig_toolchain import zig_flags, zig_library_target
 
 _INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
@@ -112,7 +112,7 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "compile_flags": compiler_flags.compile_flags(board, c_standard),
         "clang_flags": compiler_flags.clang_flags(board, c_standard),
         "zig_flags": zig_flags(board, c_standard),
-        "zig_target": zig_target(board),
+        "zig_target": zig_library_target(board),
         "library_flags": compiler_flags.library_flags(board),
         "warnings": compiler_flags.WARNINGS,
         "runtime_sources": sources,

@@ -30,9 +30,17 @@ _EXTRAS: Final = {
     "cortex-m33": "+dsp",
     "cortex-m33+nodsp": "-dsp",
     "cortex-m55": "+mve_fp+fp_armv8d16",
+    "cortex-m85": "+mve_fp+fp_armv8d16",
 }
 """Features that gcc attributes to the cores and Zig's CPU models do not have."""
-_WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
+_LIBRARY_CORES: Final = dict.fromkeys(
+    ("cortex-m52", "cortex-m55", "cortex-m85"), "cortex_m7+fp_armv8d16"
+)
+"""Cores for whose instruction set clang refuses musl's read of the thread pointer.
+
+They execute the code for these other cores.
+"""
+_WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus")
 """Cores that cannot execute musl's assembly, which targets larger Linux cores."""
 _NO_VECTORS_OF_LOOPS: Final = ("-fno-vectorize", "-fno-slp-vectorize")
 """Flags for Zve32f: kernels have their vectors, and clang makes none of loops.
@@ -77,6 +85,12 @@ def zig_target(board: Board) -> tuple[str, ...]:
         f"thumb-linux-musleabi{abi}",
         f"-mcpu={model}{_EXTRAS.get(name, '')}{unit}",
     )
+
+
+def zig_library_target(board: Board) -> tuple[str, ...]:
+    """Return the flags that select Zig's C library for `board`; () if it has none."""
+    target, core = zig_target(board), _LIBRARY_CORES.get(board.core)
+    return (*target[:-1], f"-mcpu={core}") if target and core else target
 
 
 def _riscv_target(march: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m33": frozenset({*_DSP, "vmla"}),
     # No FPU either.
     "cortex-m33+nodsp": frozenset({"thumb2", "offsets", "mulh", "mla"}),
+    "cortex-m52": frozenset(_HELIUM),
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }

@@ -44,6 +44,7 @@ _PARTS: Final = {
     "cortex-m7": 0xC27,
     "cortex-m33": 0xD21,
     "cortex-m33+nodsp": 0xD21,
+    "cortex-m52": 0xD24,
     "cortex-m55": 0xD22,
     "cortex-m85": 0xD23,
 }
