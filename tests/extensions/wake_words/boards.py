@@ -28,7 +28,7 @@ from firmwright.flows.measure.instruction_counts import (
 )
 from firmwright.package.custom_main import use_custom_main
 from firmwright.package.project_writer import write_project
-from firmwright.targets.run_time import core_timing_of
+from firmwright.targets.core_timing import CoreTiming
 from tests.extensions.wake_words.listening import STEP
 
 RUN = 3 * STEP
@@ -39,11 +39,13 @@ _COUNTED_RUNS = 3
 _TIMEOUT_S = 120.0
 
 
-def build_firmware(manifests: Sequence[Path], board: str, folder: Path) -> Image:
-    """Export the words for a board, and build firmware with the package's C."""
+def build_firmware(
+    manifests: Sequence[Path], board: str, folder: Path, *, chip: str = ""
+) -> Image:
+    """Export the words for a chip of the same core, and build a board's firmware."""
     package = folder / "package"
     words = ["export", "--format", "makefile", *map(str, manifests)]
-    assert main([*words, "--board", board, "-o", str(package)]) == 0
+    assert main([*words, "--board", chip or board, "-o", str(package)]) == 0
     sources: dict[str, str | bytes] = {}
     for file in (package / "model").iterdir():
         sources[f"model/{file.name}"] = file.read_text(encoding="utf-8")
@@ -91,8 +93,8 @@ def listen_on(image: Image, sound: Array) -> Heard:
     return Heard(rows[:, 4:-1], rows[:, -1], ticks * up // down)
 
 
-def count_run(image: Image) -> InstructionShare:
-    """Return the instructions and modeled cycles of a run on noise."""
+def count_run(image: Image, timing: CoreTiming | None) -> InstructionShare:
+    """Return the instructions, and by a timing modeled cycles, of a run on noise."""
     board = load_board(image.board)
     code = CodeIndex(image, disassemble(board, image.elf))
     root, plugin = (
@@ -116,7 +118,7 @@ def count_run(image: Image) -> InstructionShare:
         # What follows the return has the return as its site.
         if code.start(root) <= cell.address < end or code.at(cell.site).kind == "call"
     )
-    return sum_of_counts(cells, code, core_timing_of(board))
+    return sum_of_counts(cells, code, timing)
 
 
 def _read(transport: Transport, size: int) -> bytes:
