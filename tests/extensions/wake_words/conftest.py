@@ -24,24 +24,30 @@ def manifests() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def component(manifests: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the component with the three words.
+    """Return the folder of the component with a word.
 
-    The last one has a phrase that would end a comment or a string.
+    Its phrase would end a comment or a string, and its file has a name that C has not.
     """
     folder = tmp_path_factory.mktemp("esphome")
-    words: list[str] = []
-    for manifest in manifests:
-        model = manifest.with_suffix(".tflite")
-        (folder / model.name).write_bytes(model.read_bytes())
-        values = json.loads(manifest.read_text(encoding="utf-8"))
-        if manifest == manifests[-1]:
-            values["wake_word"] = HOSTILE_PHRASE
-        words.append(str(folder / manifest.name))
-        Path(words[-1]).write_text(json.dumps(values), encoding="utf-8")
-    command = ["export", "--format", "esphome", *words, "--board", "esp32c3"]
+    word = copy_word(manifests[-1], folder, "my word-2", wake_word=HOSTILE_PHRASE)
+    command = ["export", "--format", "esphome", str(word), "--board", "esp32c3"]
     package = folder / "package"
     assert main([*command, "-o", str(package)]) == 0
     return package / "components/firmwright_wake_words"
+
+
+def copy_word(manifest: Path, folder: Path, name: str, **changes: object) -> Path:
+    """Copy a word as NAME; `micro__FIELD` is a field of `micro`."""
+    values = json.loads(manifest.read_text(encoding="utf-8"))
+    model = manifest.parent / values["model"]
+    (folder / f"{name}.tflite").write_bytes(model.read_bytes())
+    values["model"] = f"{name}.tflite"
+    for key, value in changes.items():
+        table = values["micro"] if key.startswith("micro__") else values
+        table[key.removeprefix("micro__")] = value
+    copy = folder / f"{name}.json"
+    copy.write_text(json.dumps(values), encoding="utf-8")
+    return copy
 
 
 @pytest.fixture

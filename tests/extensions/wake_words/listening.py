@@ -125,9 +125,9 @@ def sounds(seconds: int, seed: int) -> Array:
     return np.concatenate(parts).astype(np.int16)
 
 
-def write_wav(file: Path, sound: Array) -> None:
+def write_wav(file: Path, sound: Array, *, channels: int = 1) -> None:
     with wave.open(str(file), "wb") as writer:
-        writer.setnchannels(1)
+        writer.setnchannels(channels)
         writer.setsampwidth(2)
         writer.setframerate(16_000)
         writer.writeframes(sound.astype("<i2").tobytes())

@@ -72,6 +72,7 @@ def _expected(manifests: list[Path], sound: Array) -> tuple[Array, Array]:
     return np.array(probabilities, np.uint8), np.array(detections, np.uint8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("core", _FAST, ids=lambda core: core.board)
 def test_a_word_on_a_core_has_the_probabilities_of_tflm(
     core: Core, manifests: list[Path], tmp_path: Path
