@@ -7,4 +7,4 @@ from firmwright.boards import Board
 
 def tool_family(board: Board) -> str:
     """Return the family of compiler and emulator that a board's core needs."""
-    return "arm" if board.port == "cortex_m" else board.port
+    return "arm" if board.port in ("cortex_m", "cortex_r") else board.port

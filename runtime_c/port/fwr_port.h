@@ -129,6 +129,7 @@ enum fwr_fault_family {
     FWR_FAULT_HOST = 3,        /* signal, low and high half of the address, then zeros */
     FWR_FAULT_GUARD = 4,       /* not a processor fault: see fwr_guard.c */
     FWR_FAULT_XTENSA = 5,      /* exccause epc1 excvaddr ps a0 a1 a2 a3 a4 a5 a6 a7 */
+    FWR_FAULT_CORTEX_R = 6,    /* vector pc cpsr dfsr dfar ifsr sp lr r0 r1 r2 r3 */
     FWR_FAULT_WATCHDOG = 0x100 /* added to a family: watchdog expired; firmware restarted */
 };
 

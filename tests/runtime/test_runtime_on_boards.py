@@ -62,6 +62,7 @@ BOARDS = [
         for name in ("hifive1-revb", "qemu-riscv32-virt")
     ),
     pytest.param("qemu-xtensa-lx106", marks=pytest.mark.qemu("xtensa")),
+    pytest.param("qemu-cortex-r5f", marks=pytest.mark.qemu),
 ]
 
 Build = Callable[[str], Image]

@@ -35,6 +35,7 @@ BOARDS = (
     "nucleo-h743zi",
     "nucleo-l4r5zi",
     "nucleo-u575zi-q",
+    "qemu-cortex-r5f",
     "qemu-riscv32-virt",
     "qemu-riscv32-virt-imc",
     "qemu-riscv32-virt-v",

@@ -44,8 +44,8 @@ obstack paths picolibc printf process pty reent regdef resolv riscv_vector shado
 sysexits termio ttyent ucontext utmp values wait xlocale arduino
 """
 _RUNTIME_HEADERS = """
-cortex_m ethosu_call ethosu_driver firmwright_model gcc_functions gcc_numbers npu
-riscv32 rp2 shared_constants stm32 xtensa
+cortex_m cortex_r ethosu_call ethosu_driver firmwright_model gcc_functions gcc_numbers
+npu riscv32 rp2 shared_constants stm32 xtensa
 """
 
 

@@ -30,12 +30,14 @@ CONSOLES: Final = {
         "stm32_usart",
         "stm32f1_usart",
     ),
+    "cortex_r": ("none", "pl011"),
     "riscv32": ("esp_uart", "none", "ns16550", "sifive_uart"),
     "xtensa": ("none", "ns16550"),
 }
 COUNTERS: Final = {
     "host": ("clock",),
     "cortex_m": ("systick", "nrf51_timer"),
+    "cortex_r": ("pmccntr",),
     "riscv32": ("minstret", "esp_cycles"),
     "xtensa": ("ccount",),
 }
@@ -48,6 +50,7 @@ CONSOLE_KEYS: Final = {
     "stm32_usart": ("base", "gpio", "tx_pin", "rx_pin", "function", "enable"),
     "stm32f1_usart": ("base", "tx_pin", "rx_pin"),
     "ns16550": ("base",),
+    "pl011": ("base",),
     "esp_uart": ("base",),
     "sifive_uart": ("base", "gpio", "tx_pin", "rx_pin"),
 }

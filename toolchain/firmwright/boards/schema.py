@@ -38,6 +38,7 @@ CORES: Final = (
     "cortex-m52",
     "cortex-m55",
     "cortex-m85",
+    "cortex-r5",
     "rv32imac",
     "rv32imc",
     "rv32imac_zve32x",

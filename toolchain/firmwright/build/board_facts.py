@@ -26,7 +26,7 @@ BOARD_FACTS: Final = "board/board.json"
 _FACTS: Final[Mapping[str, Kind]] = {
     "name": WORD,
     "core": WORD,
-    "port": one_of("cortex_m", "riscv32", "xtensa", "host"),
+    "port": one_of("cortex_m", "cortex_r", "riscv32", "xtensa", "host"),
     "toolchain": TEXT,
     "compiler": one_of(*get_args(Compiler)),
     "compile_flags": TEXTS,

@@ -14,6 +14,7 @@ _GUARDS = (0x10000, 0x1000, 0x100)
 """Sizes of the area below the stack that are tried, the largest first."""
 _ENTRY = {
     "cortex_m": "fwr_reset_handler",
+    "cortex_r": "fwr_start",
     "riscv32": "fwr_start",
     "xtensa": "fwr_start",
 }

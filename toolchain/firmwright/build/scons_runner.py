@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 BUILD_TIMEOUT_S = 900.0
 _ROOTS = {
     "cortex_m": "fwr_reset_handler",
+    "cortex_r": "fwr_reset",
     "riscv32": "fwr_reset",
     "xtensa": "fwr_reset",
     "host": "main",

@@ -10,6 +10,8 @@ from firmwright.device.link_protocol import unpack_payload
 
 NO_OPERATOR = 0xFFFF
 _GUARD_FAMILY = 4
+_UNDEFINED, _DATA_ABORT = 1, 4
+"""Vectors of a Cortex-R, by their order after the reset."""
 _WATCHDOG = 0x100
 """Added to the register family in a report if the watchdog restarted the firmware."""
 
@@ -56,6 +58,20 @@ _FAULT_REGISTERS = {
         "a6",
         "a7",
     ],
+    6: [
+        "vector",
+        "pc",
+        "cpsr",
+        "dfsr",
+        "dfar",
+        "ifsr",
+        "sp",
+        "lr",
+        "r0",
+        "r1",
+        "r2",
+        "r3",
+    ],
     3: ["signal", "address_low", "address_high"],
     4: ["below", "distance", "changed", "address"],
 }
@@ -70,7 +86,7 @@ def _causes(text: str) -> dict[int, str]:
     return causes
 
 
-_CFSR_BITS, _MCAUSES, _EXCCAUSES = map(
+_CFSR_BITS, _MCAUSES, _EXCCAUSES, _VECTORS = map(
     _causes, read_sections(__file__, ".txt").values()
 )
 _SIGNALS = {
@@ -142,6 +158,11 @@ class Fault:
             code = registers["exccause"]
             causes.append(_EXCCAUSES.get(code, f"cause {code}"))
             causes.append(f"address 0x{registers['excvaddr']:08x}")
+        if "vector" in registers:
+            vector = registers["vector"]
+            causes.append(_VECTORS.get(vector, f"vector {vector}"))
+            if vector == _DATA_ABORT:
+                causes.append(f"address 0x{registers['dfar']:08x}")
         if "signal" in registers:
             address = registers["address_high"] << 32 | registers["address_low"]
             number = registers["signal"]
@@ -167,6 +188,7 @@ class Fault:
         if cfsr >> 19 & 1:
             return "the core lacks a required unit: check --board and the core's flags."
         is_illegal = self.registers.get("exccause") == 0
+        is_illegal = is_illegal or self.registers.get("vector") == _UNDEFINED
         if is_illegal or self.registers.get("mcause") == 2 or cfsr >> 16 & 1:
             return (
                 "check that the image was made for this core, and that its flash is "

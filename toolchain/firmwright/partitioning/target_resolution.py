@@ -219,10 +219,10 @@ def board_target(board: Board) -> Target:
     """Return the target of a board's core."""
     if board.is_host:
         return parse_target("host")
-    if board.core.startswith("cortex-m"):
-        return parse_target(f"cortex-m -mcpu={board.core}")
-    if board.port == "xtensa":
-        return parse_target(f"xtensa -mcpu={board.core}")
+    for port in ("cortex_m", "cortex_r", "xtensa"):
+        if board.port == port:
+            kind = port.replace("_", "-")
+            return parse_target(f"{kind} -mcpu={board.core}")
     mcpu = f" -mcpu={board.pipeline}" if board.pipeline else ""
     return parse_target(f"riscv32 -march={board.core}{mcpu}")
 

@@ -1,10 +1,11 @@
 """Kinds of cores and the features of their instruction sets.
 
-`dsp`: SIMD instructions of Armv7E-M and Armv8-M with the DSP extension. `mve`: Helium;
-`mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no
-longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M
-without DSP extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few
-registers. `rvm`: integer multiply of RISC-V; `rvp`: packed SIMD of the draft "P";
+`dsp`: SIMD instructions of Armv7E-M, Armv7-R and Armv8-M with the DSP extension.
+`mve`: Helium; `mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`:
+VMLA takes no longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`:
+Armv7-M or Armv8-M without DSP extension. `thumb1`: Armv6-M, without a 32-bit high
+multiply and with few registers. `rvm`: integer multiply of RISC-V; `rvp`: packed SIMD
+of the draft "P";
 `rvv`: its integer vectors (Zve32x); `rvvf`: its float vectors (Zve32f). `softfloat`: no
 float instructions, which of RISC-V `fpu` are those of F.
 `xtensa`: cores of the LX family with multiplication of 16 bits and without windows of
@@ -32,6 +33,7 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }
+_CORTEX_R: Mapping[str, frozenset[str]] = {"cortex-r5": frozenset(_DSP)}
 _RVM = frozenset({"rvm", "offsets"})
 _RV32: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("rv32im", "rv32imc", "rv32imac"), _RVM | {"softfloat"}),
@@ -42,6 +44,7 @@ _RV32: Mapping[str, frozenset[str]] = {
 _XTENSA: Mapping[str, frozenset[str]] = {"lx106": frozenset({"xtensa"})}
 
 _CORE = TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))
+_CORTEX_R_CORE = TargetAttribute("cortex-r5", "the core", tuple(_CORTEX_R))
 _RISCV_SET = TargetAttribute("rv32imac", "the instruction set", tuple(_RV32))
 _RISCV_CORE = TargetAttribute(
     "", "the core, if its timing is known", ("sifive-e31", "esp32-c3")
@@ -56,6 +59,12 @@ CORE_KINDS: Mapping[str, TargetKind] = {
         "Arm Cortex-M microcontrollers",
         {"mcpu": _CORE},
         lambda target: _CORTEX_M[str(target.attr("mcpu", "cortex-m4"))],
+    ),
+    "cortex-r": TargetKind(
+        "cortex-r",
+        "Arm Cortex-R of Armv7-R, in Thumb state",
+        {"mcpu": _CORTEX_R_CORE},
+        lambda target: _CORTEX_R[str(target.attr("mcpu", "cortex-r5"))],
     ),
     "riscv32": TargetKind(
         "riscv32",

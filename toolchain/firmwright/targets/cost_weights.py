@@ -9,6 +9,8 @@ from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights
 from firmwright.ir.tir.op_count import REGISTERS
 from firmwright.targets.registry import target_features
 
+_MEASURED_KINDS = ("cortex-m", "cortex-r", "riscv32", "xtensa")
+"""Kinds of cores whose instructions were counted; of Cortex-R, those of Cortex-M."""
 _SAME_CYCLES = {"cortex-m33": "cortex-m4"}
 _CALL_BYTES = 8.0
 """Code bytes of a call of a float routine."""
@@ -22,7 +24,7 @@ _THUMB1_REGISTERS = 5
 
 def cost_weights_for(target: Target | None) -> CostWeights:
     """Return the weights for a target, generic ones if its family was not measured."""
-    if target is None or target.kind not in ("cortex-m", "riscv32", "xtensa"):
+    if target is None or target.kind not in _MEASURED_KINDS:
         return GENERIC_WEIGHTS
     mcpu = str(target.attr("mcpu"))
     has = target_features(target)
@@ -39,7 +41,7 @@ def cost_weights_for(target: Target | None) -> CostWeights:
         weights = _weights(f"cortex-m with {name}", family, mcpu)
         if "fpu" not in has:
             return weights
-        return _with_fpu(weights, "vmla" if "vmla" in has else mcpu)
+        return _with_fpu(weights, "vmla" if "vmla" in has else "cortex-m4")
     if "thumb1" in has:
         return _weights("Armv6-M", "armv6m", mcpu, _THUMB1_REGISTERS)
     return _weights("cortex-m without DSP", "thumb2", mcpu)

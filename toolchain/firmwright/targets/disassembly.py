@@ -48,7 +48,7 @@ class AssemblySyntax(Enum):
 
 def syntax_of(core: str) -> AssemblySyntax:
     """Return the syntax of a core's instructions, by the core's name in board files."""
-    if core.startswith("cortex-m"):
+    if core.startswith("cortex-"):
         return AssemblySyntax.ARM
     return AssemblySyntax.XTENSA if core.startswith("lx") else AssemblySyntax.RISCV
 

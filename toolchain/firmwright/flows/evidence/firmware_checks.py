@@ -47,6 +47,7 @@ _PARTS: Final = {
     "cortex-m52": 0xD24,
     "cortex-m55": 0xD22,
     "cortex-m85": 0xD23,
+    "cortex-r5": 0xC15,
 }
 """The part numbers in bits 4 to 15 of CPUID (Arm's reference manuals of the cores)."""
 _ON_THE_BOARD: Final = "It was measured on the sender's board."
