@@ -13,7 +13,7 @@ import pytest
 
 from firmwright.boards.load import load_board
 from firmwright.build.zig_toolchain import zig_command, zig_flags
-from firmwright.codegen import function_printer
+from firmwright.codegen import kernel_printer
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.ir.module import IRModule
 from firmwright.schedules.registry import INTRINSICS
@@ -35,7 +35,7 @@ def write_model(
     module: IRModule, requires: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Write a model of an instruction set's intrinsics; return its C file."""
-    original = function_printer.print_kernels
+    original = kernel_printer.print_kernels
 
     def print_kernels(context, *functions) -> str:
         chosen = [
@@ -53,7 +53,7 @@ def write_model(
         )
         return original(context, *functions)
 
-    monkeypatch.setattr(function_printer, "print_kernels", print_kernels)
+    monkeypatch.setattr(kernel_printer, "print_kernels", print_kernels)
     emit_model(module, INTRINSICS).write(folder)
     return folder / "model" / "m.c"
 
