@@ -51,6 +51,9 @@ FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PLACEHOLDER = re.compile(r"NAME|SOC|PORT|FAMILY|OPERATOR|OUT")
 IN_FOLDERS = ("", "toolchain/firmwright/", "docs/")
 GENERATED = {
+    "check_bundle.py",
+    "bundle.json",
+    "facts.json",
     "metadata.json",
     "SConstruct",
     "board.json",

@@ -66,6 +66,7 @@ PROGRAMS = (
 OURS = ("firmwright", "./fw")
 REASONS = {
     "needs Docker": r"^docker ",
+    "needs a key": r"ssh-keygen",
     "needs a board": r"--port|\bflash\b|nucleo",
     "needs a debugger's server": r"--address localhost",
     "waits for the runner": r"--serve",

@@ -44,6 +44,8 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 MODULE_LINES_MAX = 450
+PROGRAM_LINES_MAX = {"check_bundle.py": 750}
+"""Programs of one file, which others read and run without the package."""
 FUNCTION_LINES_MAX = 60
 ANY_PER_1000_LINES_MAX = 2.5
 """Most that remain are numpy functions' arguments, and objects of untyped packages."""
@@ -174,7 +176,9 @@ def test_no_page_has_a_paragraph_twice():
 def test_modules_and_functions_are_small():
     lines = {file: file.read_text(encoding="utf-8").count("\n") for file in MODULES}
     assert [
-        file.name for file, count in lines.items() if count > MODULE_LINES_MAX
+        file.name
+        for file, count in lines.items()
+        if count > PROGRAM_LINES_MAX.get(file.name, MODULE_LINES_MAX)
     ] == []
     long_functions = [
         f"{file.name}:{node.name}"

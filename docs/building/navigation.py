@@ -32,7 +32,12 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "fit.md": ("zoo.md",),
     "audio.md": ("reference/sensors.md",),
     "smaller-faster.md": ("reference/report.md", "reference/tuning.md"),
-    "ship.md": ("safety.md", "reference/mcuboot.md", "reference/misra.md"),
+    "ship.md": (
+        "safety.md",
+        "reference/proof-bundles.md",
+        "reference/mcuboot.md",
+        "reference/misra.md",
+    ),
     "boards.md": (
         "reference/boards.md",
         "reference/board-runs.md",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.flows.certify.run_time_errors import Analysis, analyze
 from firmwright.pipeline import Compilation
-from tests.review.frama_c import Analysis, analyze
 from tests.review.misra import MODELS
 
 Compile = Callable[..., Compilation]

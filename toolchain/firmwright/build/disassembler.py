@@ -16,6 +16,11 @@ _HELIUM = ("cortex-m52", "cortex-m55", "cortex-m85")
 
 def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     """Return the instructions of `elf`; raise ToolMissingError without objdump."""
+    return dict(read_disassembly(disassembly_of(board, elf), syntax_of(board.core)))
+
+
+def disassembly_of(board: Board, elf: Path) -> str:
+    """Return the text of objdump; raise ToolMissingError without it."""
     tools = [gnu_tool(board, "objdump"), "llvm-objdump"]
     if board.core in _HELIUM:
         # GNU objdump decodes most of Helium as coprocessor instructions.
@@ -31,7 +36,7 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
         command.append(f"--mcpu={core}")
     failure = "the firmware could not be disassembled."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
-    return dict(read_disassembly(text, syntax_of(board.core)))
+    return text
 
 
 def source_lines(

@@ -9,9 +9,11 @@ only names the loops to follow one by one.
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from firmwright.base.child_process import run_program
+from firmwright.base.errors import ToolFailedError
 
 MACHINE = "gcc_x86_32"
 """The ABI with the sizes of types of the boards: all of 32-bit processors are alike."""
@@ -44,11 +46,12 @@ class Analysis:
     reached: int
     statements: int
     command: tuple[str, ...]
+    log: str
 
 
-def write_driver(model: Path, name: str) -> Path:
-    """Write a program that runs the model in the folder `model`; return its path."""
-    header = (model / f"{name}.h").read_text()
+def write_driver(model: Path, name: str, path: Path) -> Path:
+    """Write a program to `path` that runs the model in the folder `model`."""
+    header = (model / f"{name}.h").read_text(encoding="utf-8")
     macro = name.upper()
     pools = _POOL.findall(_struct(header, f"{name}_workspace_pools"))
     first_input = _MEMBER.findall(_struct(header, f"{name}_inputs"))[0]
@@ -94,43 +97,60 @@ def write_driver(model: Path, name: str) -> Path:
         "}",
         "",
     ]
-    path = model.parent / "frama_c_driver.c"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
     return path
 
 
-def analyze(model: Path, name: str, timeout_seconds: float) -> Analysis:
-    """Analyze the portable form of the C in the folder `model`.
+def analyze(model: Path, name: str, timeout_s: float) -> Analysis:
+    """Analyze the portable form of the C in the folder `model`."""
+    driver = write_driver(model, name, model.parent / "frama_c_driver.c")
+    folder = model.parent
+    return run_analysis(
+        analysis_command(folder, model, name, driver), folder, timeout_s
+    )
 
-    A run that breaks off raises RuntimeError: it has no alarms, and proves nothing.
-    """
-    driver = write_driver(model, name)
+
+def analysis_command(
+    folder: Path, model: Path, name: str, driver: Path
+) -> tuple[str, ...]:
+    """Return the command that analyzes a model's C, to be run in `folder`."""
     source = model / f"{name}.c"
+    include = model.relative_to(folder).as_posix()
     command = [
         "frama-c",
         *("-machdep", MACHINE),
-        f"-cpp-extra-args=-I{model} -D{name.upper()}_NO_INLINE_ASM",
+        f"-cpp-extra-args=-I{include} -D{name.upper()}_NO_INLINE_ASM",
         "-eva",
         *("-eva-precision", "0"),
         *("-eva-split-return", "full"),
         *("-eva-slevel-function", f"main:{_PATHS_OF_DRIVER}"),
     ]
-    for helper in _functions_with_loops(source.read_text()):
+    for helper in _functions_with_loops(source.read_text(encoding="utf-8")):
         command += ["-eva-slevel-function", f"{helper}:{_STATES}"]
-    command += [str(driver), str(source)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout_seconds, check=False
+    for file in (driver, source):
+        command.append(file.relative_to(folder).as_posix())
+    return tuple(command)
+
+
+def run_analysis(command: tuple[str, ...], folder: Path, timeout_s: float) -> Analysis:
+    """Run an analysis.
+
+    Raise ToolFailedError if it breaks off: it then has no alarms, and proves nothing.
+    """
+    failure = "the C could not be analyzed."
+    _, log = run_program(
+        command, "frama-c", timeout_s=timeout_s, folder=folder, failure=failure
     )
-    count = _ALARMS.search(done.stdout)
-    reached = _REACHED.search(done.stdout)
-    if done.returncode or count is None or reached is None:
-        raise RuntimeError(f"frama-c did not finish: {done.stdout[-2000:]}")
+    count = _ALARMS.search(log)
+    reached = _REACHED.search(log)
     alarms: list[Alarm] = []
-    for file, line, claim in _ALARM.findall(done.stdout):
+    for file, line, claim in _ALARM.findall(log):
         alarms.append(Alarm(Path(file).name, int(line), " ".join(claim.split())))
-    if len(alarms) != int(count[1]):
-        raise RuntimeError(f"{len(alarms)} alarms were read of {count[1]}")
-    return Analysis(tuple(alarms), int(reached[1]), int(reached[2]), tuple(command))
+    if count is None or reached is None or len(alarms) != int(count[1]):
+        what = "the output of Frama-C has no complete summary."
+        hint = "use the Frama-C of Debian 12 or later."
+        raise ToolFailedError(what, command=command, output=log, hint=hint)
+    return Analysis(tuple(alarms), int(reached[1]), int(reached[2]), command, log)
 
 
 def _struct(header: str, name: str) -> str:
