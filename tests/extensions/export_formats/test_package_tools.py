@@ -67,6 +67,7 @@ def test_the_component_manager_packs_the_component(
     models: Bundle, tmp_path: Path
 ) -> None:
     export_model(models, "esp-idf", tmp_path / "sensing", metadata=FACTS)
+    run("compote", "manifest", "lint", folder=tmp_path / "sensing")
     run(
         "compote", "component", "pack", "--name", "sensing", folder=tmp_path / "sensing"
     )
