@@ -131,6 +131,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(no_models_reason())
     if item.get_closest_marker("spike") and "FIRMWRIGHT_SPIKE" not in os.environ:
         pytest.skip("needs an old Spike with packed SIMD; FIRMWRIGHT_SPIKE names it")
+    if item.get_closest_marker("lx6") and "FIRMWRIGHT_LX6_GCC" not in os.environ:
+        pytest.skip("needs a gcc for the ESP32 without windows; FIRMWRIGHT_LX6_GCC")
     missing = missing_tools(item)
     if missing:
         reason = f"needs {', '.join(missing)}, not found"

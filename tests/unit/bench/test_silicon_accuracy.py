@@ -25,9 +25,10 @@ def errors():
 
 
 def test_all_points_are_within_ten_percent(errors):
-    assert len(errors) >= 23
+    """Those of the LX6, of which no parameter was chosen by a point, within twelve."""
+    assert len(errors) >= 25
     for row in errors:
-        assert abs(row.error) <= 0.10, row
+        assert abs(row.error) <= (0.12 if row.point.core == "lx6" else 0.10), row
 
 
 def test_the_published_range_contains_all_points(errors):
@@ -35,7 +36,7 @@ def test_the_published_range_contains_all_points(errors):
         low, high = core_timings()[row.point.core].silicon
         if not high:
             # The M7's clock is assumed; the models of the others are fitted to points.
-            assert row.point.core in ("cortex-m7", "cortex-m55", "esp32-c3")
+            assert row.point.core in ("cortex-m7", "cortex-m55", "esp32-c3", "lx6")
             continue
         assert low <= row.point.published_cycles / row.modeled <= high, row
 
@@ -110,6 +111,16 @@ def test_coremark_decides_the_timing_of_the_esp32_c3():
     published = points["CoreMark"].published_cycles
     errors = [abs(modeled / published - 1) for modeled in cycles["CoreMark"]]
     assert timings[errors.index(min(errors))] == c3
+
+
+def test_any_latency_of_products_keeps_esp_nn_on_the_esp32_within_twelve_percent():
+    """That latency is the least certain part of the timing of the LX6."""
+    points = [point for point in read_silicon_points() if point.core == "lx6"]
+    assert len(points) == 2
+    lx6 = core_timings()["lx6"]
+    for cycles, point in itertools.product((1, 2, 3), points):
+        timing = replace(lx6, latency={**lx6.latency, "multiply": cycles})
+        assert abs(point.modeled_cycles(timing) / point.published_cycles - 1) <= 0.12
 
 
 def with_refill(timing: CoreTiming, refill: int) -> CoreTiming:

@@ -191,6 +191,15 @@ _HELIUM = {
 }
 
 LX106 = machine_of("qemu-xtensa-lx106")
+LX6 = replace(
+    LX106,
+    compiler=(
+        os.environ.get("FIRMWRIGHT_LX6_GCC", ""),
+        *("-mabi=call0", "-DUSES_LX6", *_GCC_FLAGS),
+    ),
+    emulator=(*LX106.emulator[:-1], "de212"),
+)
+"""QEMU's DE212 with a gcc that is configured for the core of the ESP32."""
 _PACKED_SET = ("-march=rv32imc_zicsr", "-mabi=ilp32")
 SPIKE = Machine(
     ("riscv64-unknown-elf-gcc", *_PACKED_SET, "-DUSES_HTIF", *_GCC_FLAGS),

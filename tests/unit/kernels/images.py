@@ -19,7 +19,7 @@ from firmwright.device.instruction_counter import (
     InstructionCounter,
     build_counter_plugin,
 )
-from tests.unit.kernels.cores import LX106, Machine
+from tests.unit.kernels.cores import LX6, LX106, Machine
 from tests.unit.kernels.machine import write_linker_script
 
 _HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ def run_model(
     checked = [*machine.compiler, *_FLAGS, *options, *WARNINGS, "-c", source]
     _call([*checked, "-o", "model.o"], folder)
     build_image(machine, [_HERE / "model_main.c", "model.o"], folder, *options)
-    if machine == LX106:
+    if machine in (LX106, LX6):
         written, executed = _run_with_plugin(machine, folder, f"{header.stem}_run")
     else:
         written = run_image(machine, folder)
@@ -81,8 +81,10 @@ def _run_with_plugin(
     found = re.search(rf"^(\w+) (\w+) T {function}\w*$", symbols, re.M)
     assert found, symbols
     address, size = (int(word, 16) for word in found.groups())
+    handlers = re.findall(r"^(\w+) T take_exception$", symbols, re.M)
+    skipped = [int(handler, 16) for handler in handlers]
     plugin = build_counter_plugin(folder)
-    with InstructionCounter(plugin, address, size) as counter:
+    with InstructionCounter(plugin, address, size, skipped=skipped) as counter:
         written = run_image(machine, folder, "-plugin", counter.argument)
         executed = sum(row.count for row in counter.read())
     return written, executed

@@ -9,6 +9,8 @@
 
 #if defined(USES_HTIF)
 #include "spike_start.h"
+#elif defined(USES_LX6)
+#include "lx6_start.h"
 #else
 #include "lx106_start.h"
 #endif

@@ -1,6 +1,7 @@
 """Instructions are read from lines of objdump and cover all code of real images."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from firmwright.build.elf_reader import read_contents
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
+from firmwright.targets.core_timing import core_timings
+from firmwright.targets.cycle_model import Executed, modeled_cycles
 from firmwright.targets.disassembly import AssemblySyntax, Instruction, read_disassembly
 
 
@@ -186,3 +189,33 @@ def test_operands_have_stages():
     assert read("38:\tf802 3f01 \tstrb.w\tr3, [r2, #1]!").base == {"r2"}
     assert read("30:\td1ec      \tbne.n\t1ca2 <loop+0x8>").target == 0x1CA2
     assert read("38:\tf00f c023 \tle\tlr, 0x4 <loop>").target == 4
+
+
+def test_the_end_of_a_loop_of_xtensa_is_a_free_branch():
+    """LOOP names the address behind the last instruction, which is none of its own."""
+    text = """
+  15:\t0a8876        \tloop\ta8, 22 <f+0x22>
+  18:\t0a98      \tl32i.n\ta9, a10, 0
+  1a:\t8299b0        \tmull\ta9, a9, a11
+  1d:\tb299b0        \tmulsh\ta9, a9, a11
+  20:\t229a      \tadd.n\ta2, a2, a9
+  22:\tf01d      \tret.n
+"""
+    rows = dict(read_disassembly(text, AssemblySyntax.XTENSA))
+    assert rows[0x15].kind == "loop"
+    assert (rows[0x20].variant, rows[0x20].target) == ("loop_end", 0x18)
+    assert rows[0x20].kind == "alu"
+    assert rows[0x1D].kind == "multiply"
+    assert rows[0x22].target == 0
+    counts = {0x15: (1, 0), 0x22: (1, 1)}
+    lx6 = core_timings()["lx6"]
+
+    def cycles(is_marked: bool) -> float:
+        steps = []
+        for address, row in rows.items():
+            count, branched = counts.get(address, (100, 99 * (address == 0x20)))
+            kept = row if is_marked else replace(row, variant="")
+            steps.append(Executed(address, kept, count, branched))
+        return modeled_cycles(lx6, steps)
+
+    assert cycles(is_marked=False) - cycles(is_marked=True) == 99 * lx6.refill

@@ -9,7 +9,8 @@ of the draft "P";
 `rvv`: its integer vectors (Zve32x); `rvvf`: its float vectors (Zve32f). `softfloat`: no
 float instructions, which of RISC-V `fpu` are those of F.
 `xtensa`: cores of the LX family with multiplication of 16 bits and without windows of
-registers. `offsets`: loads with wide offsets, which unrolled loops use.
+registers; `lx6` is that of the ESP32. `offsets`: loads with wide offsets, which
+unrolled loops use.
 Source: the architecture reference manuals.
 """
 
@@ -41,7 +42,10 @@ _RV32: Mapping[str, frozenset[str]] = {
     "rv32imac_zve32x": _RVM | {"softfloat", "rvv"},
     "rv32imafdc_zve32f": _RVM | {"fpu", "rvv", "rvvf"},
 }
-_XTENSA: Mapping[str, frozenset[str]] = {"lx106": frozenset({"xtensa"})}
+_XTENSA: Mapping[str, frozenset[str]] = {
+    "lx106": frozenset({"xtensa"}),
+    "lx6": frozenset({"xtensa"}),
+}
 
 _CORE = TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))
 _CORTEX_R_CORE = TargetAttribute("cortex-r5", "the core", tuple(_CORTEX_R))

@@ -5,8 +5,8 @@ objdump, and Xtensa in that of GNU objdump.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Final, Literal, TypeAlias, cast, get_args
@@ -138,6 +138,11 @@ def read_disassembly(
     text: str, syntax: AssemblySyntax
 ) -> Iterator[tuple[int, Instruction]]:
     """Yield the address of each instruction in objdump's output with its properties."""
+    found = _read_lines(text, syntax)
+    return _mark_loop_ends(found) if syntax is AssemblySyntax.XTENSA else found
+
+
+def _read_lines(text: str, syntax: AssemblySyntax) -> Iterator[tuple[int, Instruction]]:
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is None or match[3].startswith("."):
@@ -145,6 +150,26 @@ def read_disassembly(
         operands = re.split(r"\s*[@;<#]\s*(?![-\d])", match[4] or "")[0]
         size_bytes = len(match[2].replace(" ", "")) // 2
         yield int(match[1], 16), _decode(size_bytes, match[3], operands, syntax)
+
+
+def _mark_loop_ends(
+    found: Iterable[tuple[int, Instruction]],
+) -> Iterator[tuple[int, Instruction]]:
+    """Turn the last instruction of each zero-overhead loop into a branch to the first.
+
+    Xtensa has no instruction there: LOOP names the address behind the loop.
+    """
+    begins: dict[int, int] = {}
+    for address, instruction in found:
+        behind = address + instruction.size_bytes
+        if instruction.kind == "loop":
+            begins[instruction.target] = behind
+            yield address, instruction
+        elif behind in begins:
+            target = begins[behind]
+            yield address, replace(instruction, variant="loop_end", target=target)
+        else:
+            yield address, instruction
 
 
 def decode_instruction(text: str, syntax: AssemblySyntax) -> Instruction:
@@ -223,7 +248,8 @@ def _decode_xtensa(
     has_result = has_result and not _XTENSA_NO_RESULT.match(mnemonic)
     keeps = not has_result or (mnemonic.startswith("mov") and names[2:])
     reads = _NONE if kind == "load" else frozenset(names if keeps else names[1:])
-    target = _TARGET.search(operands) if kind == "branch" and "," in operands else None
+    jumps = kind in ("branch", "loop")
+    target = _TARGET.search(operands) if jumps and "," in operands else None
     if mnemonic == "j":
         target = _TARGET.search(operands)
     return Instruction(

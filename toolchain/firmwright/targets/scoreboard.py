@@ -28,7 +28,9 @@ class Scoreboard:
         self._ready = {name: cycle - self.now for name, cycle in self._ready.items()}
         self._free = {unit: cycle - self.now for unit, cycle in self._free.items()}
         self._open = None
-        self.now = 0.0 if loop and loop[-1].kind == "loop" else self.timing.refill
+        last = loop[-1] if loop else None
+        is_free = last and (last.kind == "loop" or last.variant == "loop_end")
+        self.now = 0.0 if is_free else self.timing.refill
 
     def execute(self, address: int, instruction: Instruction) -> None:
         timing = self.timing

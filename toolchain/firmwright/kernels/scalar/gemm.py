@@ -257,7 +257,8 @@ def rvp_forms(shape: ScalarMicrokernel) -> ProgramForms:
 # registers, with that of the return address; the end address is in memory. Byte loads
 # are unsigned, and to extend a sign takes two instructions. Therefore columns and
 # weights are stored with 128 added. A step of 4x2 is 22 instructions for 8 products;
-# the last column's product overwrites the weight.
+# the last column's product overwrites the weight. Products are added after the last
+# one of their weight, so that an LX6 waits for none.
 
 
 def _xtensa_program(shape: ScalarMicrokernel) -> Program:
@@ -267,8 +268,8 @@ def _xtensa_program(shape: ScalarMicrokernel) -> Program:
         columns = [o.k(xtensa.l8ui, o.x[tap]) for tap in taps]
         for row in range(shape.rows):
             weight = o.k(xtensa.l8ui, o.w[i * shape.rows + row])
-            for column, total in zip(columns, o.of_row(row), strict=True):
-                product = o.k(xtensa.mul16s, weight, column)
+            products = [o.k(xtensa.mul16s, weight, column) for column in columns]
+            for product, total in zip(products, o.of_row(row), strict=True):
                 o.k(xtensa.add, total, product, into=total)
     return o.k.build()
 
