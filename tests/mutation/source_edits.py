@@ -394,7 +394,7 @@ EDITS = (
     Edit(
         "pass drops a span",
         PY + "passes/map_functions.py",
-        "    return _map_functions(module, Function, change)\n",
+        "    return _map_functions(module, Function, changed)\n",
         "    return _map_functions(module, Function, lambda func: replace(f := change(func), "
         "body=tuple(replace(c, span=type(c.span)('')) for c in f.body)))\n",
         SPANS,
@@ -402,7 +402,7 @@ EDITS = (
     Edit(
         "pass changes a device",
         PY + "passes/map_functions.py",
-        "    return _map_functions(module, Function, change)\n",
+        "    return _map_functions(module, Function, changed)\n",
         "    return _map_functions(module, Function, lambda func: replace(f := change(func), "
         "body=tuple(replace(c, outputs=tuple(replace(v, virtual_device=type(v.virtual_device)"
         "('cpu9')) for v in c.outputs)) for c in f.body)))\n",
