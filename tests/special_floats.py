@@ -24,6 +24,15 @@ BOARDS = [
         marks=[pytest.mark.qemu("riscv32"), pytest.mark.zig, pytest.mark.deep],
     ),
 ]
+
+MANY_OPERATORS = [
+    pytest.param("host", marks=pytest.mark.host_c),
+    *(
+        pytest.param(*board.values, marks=[*board.marks, pytest.mark.deep])
+        for board in BOARDS[1:]
+    ),
+]
+"""The boards of tests with dozens of operators: those in emulators take a minute."""
 """A board of each kind of float arithmetic."""
 
 

@@ -86,7 +86,7 @@ REASONS = {
     "takes minutes for each board": r"bench .*--(?:predict|cycles)",
     "writes into the home folder": r"~/",
     "needs a folder of models": r"census ",
-    "needs a model of the reader's": r"calc\.tflite|net\.onnx",
+    "needs a model of the reader's": r"calc\.tflite|net\.onnx|person_detect\.tflite",
     "needs the package above installed": r"npu1",
     "needs an RTOS's headers": r"xTaskCreateStatic",
     "needs a terminal": r"make run",

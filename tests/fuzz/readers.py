@@ -239,9 +239,7 @@ def _read_board(data: bytes) -> object:
 def _board_seeds() -> tuple[bytes, ...]:
     found = []
     for file in sorted(boards_dir().glob("*/board.toml")):
-        text = re.sub(
-            '^name = ".*"', 'name = "hostile"', file.read_text(), flags=re.MULTILINE
-        )
+        text = re.sub('^name = ".*"', 'name = "hostile"', file.read_text(), count=1)
         named = re.search('^soc = "(.*)"', text, flags=re.MULTILINE)
         soc = (boards_dir() / "soc" / f"{named[1]}.toml").read_text() if named else ""
         text = re.sub('^soc = ".*"', 'soc = "hostile"', text, flags=re.MULTILINE)

@@ -23,7 +23,7 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from tests.onnx.onnx_models import Array, Net
-from tests.special_floats import BOARDS, draw_special
+from tests.special_floats import BOARDS, MANY_OPERATORS, draw_special
 
 SUBNORMAL = np.array([1e-40, -1e-40, 1e-45], np.float32)
 FLUSHING = frozenset({"mps3-an547"})
@@ -200,7 +200,7 @@ def differences(row: Row, own: Array, expected: Array) -> str:
     return f"{row}: {own[~same][0]} instead of {expected[~same][0]}"
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", MANY_OPERATORS)
 def test_special_floats_give_the_results_of_onnx_runtime(
     board: str, tmp_path: Path
 ) -> None:

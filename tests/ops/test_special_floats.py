@@ -24,7 +24,7 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.oracle.tflite_interpreters import RESOLVERS, LiteRtRuntime
 from tests.ops.tflite_writer import write_cases
-from tests.special_floats import BOARDS, draw_special
+from tests.special_floats import MANY_OPERATORS, draw_special
 
 Array = NDArray[np.generic]
 # fmt: off
@@ -83,7 +83,7 @@ def _differs(own: Array, expected: Array) -> bool:
     return not same.all()
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", MANY_OPERATORS)
 def test_special_floats_give_the_results_of_litert(board: str, tmp_path: Path) -> None:
     group = list(cases())
     data = write_cases(group)

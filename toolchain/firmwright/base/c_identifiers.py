@@ -45,7 +45,7 @@ sysexits termio ttyent ucontext utmp values wait xlocale arduino
 """
 _RUNTIME_HEADERS = """
 cortex_m cortex_r ethosu_call ethosu_driver firmwright_model gcc_functions gcc_numbers
-npu riscv32 rp2 shared_constants stm32 xtensa
+npu nrf_uarte riscv32 rp2 shared_constants stm32 xtensa
 """
 
 

@@ -94,7 +94,8 @@ def with_declared_axis(
     data: bytes, file: Path, given: ModelOverrides
 ) -> ModelOverrides:
     """Return the overrides, with the bounded axis that a PyTorch program declares."""
-    if given.shapes or data[:10] == b"firmwright" or not is_pytorch(data, file.name):
+    is_other = data[:10] == b"firmwright" or is_keras(data)
+    if given.shapes or is_other or not is_pytorch(data, file.name):
         return given
     return pytorch.declared_overrides(data, file.name)
 

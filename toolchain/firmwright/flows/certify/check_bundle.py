@@ -138,7 +138,9 @@ def require_known(graph: Graph) -> None:
 
 
 def half_away(value: Any) -> Any:
-    return np.trunc(value + np.copysign(0.5, value)).astype(np.int64)
+    whole = np.floor(np.abs(value))
+    whole += np.abs(value) - whole >= 0.5
+    return np.copysign(whole, value).astype(np.int64)
 
 
 def multiplier_of(real: float) -> tuple[int, int]:
