@@ -73,8 +73,9 @@ def test_the_checker_needs_only_the_bundle(bundle: Path, tmp_path: Path) -> None
     lines = done.stdout.splitlines()
     assert len(lines) == len(checker.CLAIMS)
     assert all(line.startswith("holds: ") for line in lines)
-    assert "6 layers requantize every reachable sum as defined" in lines[2]
-    assert "not claimed" not in lines[2]
+    assert "biases of 5 layers are those of the model" in lines[2]
+    assert "6 layers requantize every reachable sum as defined" in lines[3]
+    assert "not claimed" not in lines[3]
     (copy / "source" / "SConstruct").write_text("changed")
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
@@ -163,6 +164,7 @@ def test_wrong_constants_are_rejected(
     runs = record_runs(compiled, graph, samples, opener)
     runs[0]["instructions"] = original.facts["vectors"][0]["instructions"]
     original.facts["vectors"] = runs
+    original.files["image/firmware.elf"] = (tmp_path / "release.elf").read_bytes()
     original.write(tmp_path / "bundle")
     assert first_reason(tmp_path / "bundle")
 

@@ -28,6 +28,7 @@ from firmwright.flows.certify.facts import (
     find_buffers,
     find_live_channels,
     find_requantizations,
+    find_starts,
     find_steps,
     node_of,
 )
@@ -100,6 +101,7 @@ def write_bundle(
     facts["requantizations"] = find_requantizations(
         compiled, graph, linked, source, facts
     )
+    facts["starts"] = find_starts(compiled, graph, linked, facts)
     facts |= _bound_facts(compiled, linked, bound)
     runs = record_runs(compiled, graph, request.samples, request.open_with)
     counts = _count_instructions(compiled, request)

@@ -215,10 +215,13 @@ class Layer:
         least = self.bias + ends.min(0).sum(1)
         return least, self.bias + ends.max(0).sum(1)
 
+    def starts(self) -> Any:
+        """Return what products are added to: bias less the zero point's products."""
+        return self.bias - self.x.zeros[0] * self.rows.sum(1)
+
     def reach(self) -> int:
-        """Bound every partial sum, in whatever order, with the zero point in front."""
-        start = np.abs(self.bias - self.x.zeros[0] * self.rows.sum(1))
-        return int((start + 128 * np.abs(self.rows).sum(1)).max())
+        """Bound every partial sum, in whatever order."""
+        return int((abs(self.starts()) + 128 * np.abs(self.rows).sum(1)).max())
 
     def compute(self, x: Any) -> Any:
         x = x - self.x.zeros[0]
@@ -470,6 +473,22 @@ def check_sums(bundle: BundleFolder) -> str:
     return f"no partial sum of {len(reaches) - 1} layers exceeds {max(reaches):,}"
 
 
+def check_starts(bundle: BundleFolder) -> str:
+    """Compare the tables of start values; odd channels may contain the even ones."""
+    for claim in bundle.facts["starts"]:
+        starts = bundle.layer(claim["node"]).starts() << claim["left"]
+        if claim["paired"]:
+            starts[1::2] = 256 * starts[1::2] + starts[: len(starts) - 1 : 2]
+        table = bundle.image.constant(claim["symbol"], "<i4")
+        is_same = (table[: len(starts)] == starts).all()
+        require(is_same, f"operator {claim['node']}: {claim['symbol']} is not its bias")
+    claimed = {claim["node"] for claim in bundle.facts["starts"]}
+    nodes = enumerate(bundle.graph.nodes)
+    layers = {index for index, node in nodes if node.code in ACTIVATION_OPTION}
+    rest = f"; not claimed for {sorted(layers - claimed)}" if layers - claimed else ""
+    return f"the biases of {len(claimed)} layers are those of the model{rest}"
+
+
 def parameter(bundle: BundleFolder, claim: Any, layer: Layer, multiplier: Any) -> Any:
     """Return a parameter of each channel, from the image or from the C text."""
     total = np.zeros(layer.channels, np.int64) + claim.get("values", 0)
@@ -717,6 +736,7 @@ def check_analysis(bundle: BundleFolder) -> str:
 CLAIMS = (
     check_files,
     check_sums,
+    check_starts,
     check_requantization,
     check_plan,
     check_stack,

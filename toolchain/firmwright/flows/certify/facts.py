@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -269,4 +270,34 @@ def find_live_channels(compiled: Compilation, graph: checker.Graph) -> JsonObjec
         source = str(reshape.inputs[0])
         if reshape.code == checker.RESHAPE and source in found:
             found[str(reshape.outputs[0])] = found[source]
+    return found
+
+
+def find_starts(
+    compiled: Compilation,
+    graph: checker.Graph,
+    image: checker.Firmware,
+    facts: Mapping[str, Any],
+) -> list[Json]:
+    """Return the tables of start values in the image whose form the checker knows."""
+    found: list[Json] = []
+    for operator in compiled.summary.operators:
+        node = node_of(operator)
+        if node is None or graph.nodes[node].code not in checker.ACTIVATION_OPTION:
+            continue
+        own = rf"{compiled.c_prefix}_\w+_{operator.index}(_\w+)?_bias"
+        symbols = [symbol for symbol in image.symbols if re.fullmatch(own, symbol)]
+        if len(symbols) != 1:
+            continue
+        live = facts["live"].get(str(graph.nodes[node].outputs[0]))
+        layer = checker.Layer(graph, graph.nodes[node], facts["numerics"], live)
+        table = image.constant(symbols[0], "<i4")[: layer.channels]
+        for left, paired in product((0, 8), (False, True)):
+            starts = layer.starts() << left
+            if paired:
+                starts[1::2] = 256 * starts[1::2] + starts[: len(starts) - 1 : 2]
+            if len(table) == len(starts) and (table == starts).all():
+                entry: dict[str, Json] = {"node": node, "symbol": symbols[0]}
+                found.append({**entry, "left": left, "paired": paired})
+                break
     return found
