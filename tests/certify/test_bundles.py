@@ -84,6 +84,27 @@ def test_the_checker_needs_only_the_bundle(bundle: Path, tmp_path: Path) -> None
     assert "source/SConstruct was changed" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("push\t{r4, r5, lr}", 12),
+        ("vpush\t{d8-d15}", 64),
+        ("stmdb\tsp!, {r4, r5, r6, lr}", 16),
+        ("sub\tsp, #28", 28),
+        ("sub.w\tsp, sp, #1024", 1024),
+        ("str.w\tlr, [sp, #-4]!", 4),
+        ("add\tsp,sp,-48", 48),
+        ("addi\tsp,sp,-16", 16),
+        ("add\tsp,sp,48", 0),
+        ("ldr\tr0, [sp, #4]", 0),
+    ],
+)
+def test_instructions_that_lower_the_stack(text: str, size_bytes: int) -> None:
+    code = checker.Code.__new__(checker.Code)
+    code.text = {0: text}
+    assert code.lowering(0) == size_bytes
+
+
 def test_the_checker_imports_nothing_of_ours() -> None:
     imports = [
         line.split()[1]

@@ -404,7 +404,7 @@ class Code:
                 first, _, last = part.partition("-")
                 count += int(last[1:]) - int(first[1:]) + 1 if last else 1
             return count * (8 if match[1] and "d" in match[2] else 4)
-        match = re.match(_LOWERINGS + r"|addi\s+sp,sp,-(\d+)", text)
+        match = re.match(_LOWERINGS + r"|addi?\s+sp,sp,-(\d+)", text)
         return int(next(filter(None, match.groups()))) if match else 0
 
 
