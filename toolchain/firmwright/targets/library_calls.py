@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from firmwright.ir import tir
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.targets.c_text import LINE_COLUMNS, c_function_head
 from firmwright.targets.kernel_builder import BackendKernel
 
@@ -35,3 +37,20 @@ def write_library_call(
     text = f'{headers}#include "{header}"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
     kernel.extern(kernel.symbol, list(arguments))
+
+
+def input_offsets(call: OpCall) -> list[int]:
+    """Return what a library adds to the two operands: their zero points, negated."""
+    return [-per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
+
+
+def elementwise_arguments(
+    call: OpCall, before: Sequence[int], step: Requantization
+) -> tuple[str, str]:
+    """Return the C arguments before and after the output of an element-wise function.
+
+    Those after it are the output's offset, multiplier, shift, limits and elements.
+    """
+    after = [step.zero_point, step.multipliers[0], step.shifts[0]]
+    after += [step.clamp_min, step.clamp_max, call.output.elements]
+    return ", ".join(map(str, before)), ", ".join(map(str, after))

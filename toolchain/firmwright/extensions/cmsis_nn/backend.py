@@ -53,6 +53,7 @@ from firmwright.ops.rescaled_sum import rescaled_sum
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.layer_requantization import requantize_step
+from firmwright.targets.library_calls import elementwise_arguments, input_offsets
 from firmwright.targets.library_sources import collect_needed_files, find_library
 
 _C = read_sections(__file__)
@@ -139,8 +140,7 @@ def write_add(kernel: BackendKernel, call: OpCall) -> None:
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
     step = elementwise_arithmetic.product_requantization(call)
-    before = [-per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
-    _elementwise(kernel, call, "mul", before, step)
+    _elementwise(kernel, call, "mul", input_offsets(call), step)
 
 
 def _elementwise(
@@ -151,16 +151,7 @@ def _elementwise(
     step: Requantization,
 ) -> None:
     """Write a call with `before` in front of the output pointer and `step` after it."""
-    after = [
-        step.zero_point,
-        step.multipliers[0],
-        step.shifts[0],
-        step.clamp_min,
-        step.clamp_max,
-        call.output.elements,
-    ]
-    first_words = ", ".join(map(str, before))
-    last_words = ", ".join(map(str, after))
+    first_words, last_words = elementwise_arguments(call, before, step)
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"
     text = f"(void){function}(a, b, {first_words}, y, {last_words});"

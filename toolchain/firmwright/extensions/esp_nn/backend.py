@@ -36,7 +36,11 @@ from firmwright.targets.layer_requantization import (
     layer_constants,
     requantize_step,
 )
-from firmwright.targets.library_calls import write_library_call
+from firmwright.targets.library_calls import (
+    elementwise_arguments,
+    input_offsets,
+    write_library_call,
+)
 from firmwright.targets.library_sources import collect_needed_files, find_library
 from firmwright.targets.target_kind import TargetAttribute
 
@@ -173,8 +177,7 @@ def write_add(kernel: BackendKernel, call: OpCall) -> None:
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
     step = elementwise_arithmetic.product_requantization(call)
-    before = [-per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
-    _elementwise(kernel, call, "mul", before, step)
+    _elementwise(kernel, call, "mul", input_offsets(call), step)
 
 
 def _elementwise(
@@ -185,13 +188,12 @@ def _elementwise(
     step: Requantization,
 ) -> None:
     """Write a call with `before` in front of the output and `step` after it."""
-    after = [step.zero_point, step.multipliers[0], step.shifts[0]]
-    after += [step.clamp_min, step.clamp_max, call.output.elements]
+    first_words, last_words = elementwise_arguments(call, before, step)
     text = fill_text(
         _C["elementwise"],
         name=f"esp_nn_{name}_elementwise_s8_ansi",
-        before=", ".join(map(str, before)),
-        after=", ".join(map(str, after)),
+        before=first_words,
+        after=last_words,
     )
     heads = ["const int8_t *a", "const int8_t *b", "int8_t *y"]
     first, second = (kernel.inputs * 2)[:2]
