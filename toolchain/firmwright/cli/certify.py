@@ -8,6 +8,7 @@ from firmwright.cli import arguments
 from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.verb import Outcome
 from firmwright.flows.certify.bundle import (
+    CHECKER,
     CertifyRequest,
     ProofBundle,
     write_bundle,
@@ -49,5 +50,6 @@ def _format(bundle: ProofBundle) -> str:
     lines += bundle.claims
     if bundle.analysis is None:
         lines.append("not claimed: run-time errors, as frama-c is not installed")
-    lines += ["", f"Check it with: python3 -I {bundle.folder}/check_bundle.py FOLDER"]
+    program = bundle.folder / CHECKER.name
+    lines += ["", f"Check it with: python3 -I {program} {bundle.folder}"]
     return "\n".join(lines)

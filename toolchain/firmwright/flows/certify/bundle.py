@@ -81,16 +81,17 @@ def write_bundle(
     """
     graph = _read_graph(compiled)
     _require_empty(folder)
+    image = build_image(compiled, compiler=request.compiler)
+    # What has no bound is refused before anything is written.
+    bound = bound_time(compiled, image=image, compiler=request.compiler)
     source_folder = folder / "source"
     compiled.save(source_folder)
     (folder / "model.tflite").write_bytes(compiled.source or b"")
-    image = build_image(compiled, compiler=request.compiler)
     _add_image(compiled, image, folder)
     linked = checker.Firmware(image.elf.read_bytes())
     paths = [source_folder / "model" / f"{compiled.c_prefix}{end}" for end in _C_FILES]
     source = "".join(path.read_text(encoding="utf-8") for path in paths)
     steps = find_steps(compiled, graph)
-    bound = bound_time(compiled, image=image, compiler=request.compiler)
     facts: dict[str, Json] = {
         "numerics": compiled.summary.numerics,
         "sources": [path.relative_to(folder).as_posix() for path in paths],
@@ -139,7 +140,6 @@ def _require_empty(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "a proof bundle needs a new or empty folder."
         raise UsageError(what, where=str(folder), hint="name another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _add_image(compiled: Compilation, image: Image, folder: Path) -> None:

@@ -219,6 +219,13 @@ class Layer:
         """Return what products are added to: bias less the zero point's products."""
         return self.bias - self.x.zeros[0] * self.rows.sum(1)
 
+    def packed_starts(self, left: int, *, is_paired: bool) -> Any:
+        """Return `starts` as a table has them: odd channels may contain even ones."""
+        starts = self.starts() << left
+        if is_paired:
+            starts[1::2] = 256 * starts[1::2] + starts[: len(starts) - 1 : 2]
+        return starts
+
     def reach(self) -> int:
         """Bound every partial sum, in whatever order."""
         return int((abs(self.starts()) + 128 * np.abs(self.rows).sum(1)).max())
@@ -474,11 +481,10 @@ def check_sums(bundle: BundleFolder) -> str:
 
 
 def check_starts(bundle: BundleFolder) -> str:
-    """Compare the tables of start values; odd channels may contain the even ones."""
+    """Compare the tables of start values."""
     for claim in bundle.facts["starts"]:
-        starts = bundle.layer(claim["node"]).starts() << claim["left"]
-        if claim["paired"]:
-            starts[1::2] = 256 * starts[1::2] + starts[: len(starts) - 1 : 2]
+        layer = bundle.layer(claim["node"])
+        starts = layer.packed_starts(claim["left"], is_paired=claim["paired"])
         table = bundle.image.constant(claim["symbol"], "<i4")
         is_same = (table[: len(starts)] == starts).all()
         require(is_same, f"operator {claim['node']}: {claim['symbol']} is not its bias")
@@ -487,6 +493,11 @@ def check_starts(bundle: BundleFolder) -> str:
     layers = {index for index, node in nodes if node.code in ACTIVATION_OPTION}
     rest = f"; not claimed for {sorted(layers - claimed)}" if layers - claimed else ""
     return f"the biases of {len(claimed)} layers are those of the model{rest}"
+
+
+def half_units(multipliers: Any) -> Any:
+    """Return 0x80 >> leading zeros of each multiplier, as the C computes it."""
+    return 0x80 >> (32 - np.array([int(m).bit_length() for m in multipliers]))
 
 
 def parameter(bundle: BundleFolder, claim: Any, layer: Layer, multiplier: Any) -> Any:
@@ -500,9 +511,7 @@ def parameter(bundle: BundleFolder, claim: Any, layer: Layer, multiplier: Any) -
         table = bundle.image.constant(symbol, claim["kind"])
         total += table[claim["start"] :: claim["stride"]][: layer.channels]
     if half := claim.get("half_unit"):
-        # C computes it from the multiplier, as 0x80 >> leading zeros.
-        lengths = np.array([int(m).bit_length() for m in multiplier])
-        total += half * (0x80 >> (32 - lengths))
+        total += half * half_units(multiplier)
     return total
 
 

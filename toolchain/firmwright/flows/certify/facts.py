@@ -112,14 +112,26 @@ def _tensors_by_name(
     return found
 
 
+def _layers(
+    compiled: Compilation, graph: checker.Graph, facts: Mapping[str, Any]
+) -> Iterator[tuple[OperatorSummary, int, checker.Layer]]:
+    """Yield the layers of products with their operators and numbers in the model."""
+    for operator in compiled.summary.operators:
+        index = node_of(operator)
+        if index is None:
+            continue
+        node = graph.nodes[index]
+        if node.code in checker.ACTIVATION_OPTION:
+            live = facts["live"].get(str(node.outputs[0]))
+            yield operator, index, checker.Layer(graph, node, facts["numerics"], live)
+
+
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """A layer in the C: its operator, function and tables [row, column]."""
+    """A layer in the C: its function, final shift and tables [row, column]."""
 
-    operator: OperatorSummary
     function: str
     shift: int
-    body: str
     tables: Mapping[str, Array]
 
 
@@ -135,15 +147,10 @@ def find_requantizations(
     Layers with another form than one product and one shift are left out.
     """
     found: list[Json] = []
-    for operator in compiled.summary.operators:
-        node = node_of(operator)
-        if node is None or graph.nodes[node].code not in checker.ACTIVATION_OPTION:
-            continue
+    for operator, node, layer in _layers(compiled, graph, facts):
         kernel = _find_kernel(compiled, operator, image, source)
         if kernel is None:
             continue
-        live = facts["live"].get(str(graph.nodes[node].outputs[0]))
-        layer = checker.Layer(graph, graph.nodes[node], facts["numerics"], live)
         for folded in _candidates(layer):
             entry = _places_of(folded, kernel, source)
             if entry is not None:
@@ -170,7 +177,7 @@ def _find_kernel(
         # Compilers put the values of small tables into instructions.
         if own.fullmatch(name) and symbol in image.symbols:
             tables[symbol] = constant.array()
-    return _Kernel(operator, function, shifts.pop(), body, tables)
+    return _Kernel(function, shifts.pop(), tables)
 
 
 def _candidates(layer: checker.Layer) -> Iterator[FoldedRequantize]:
@@ -216,7 +223,7 @@ def _places_of(
         "shift": folded.shift,
         "left": {"values": list(folded.left)},
     }
-    halves = np.array([0x80 >> (32 - m.bit_length()) for m in folded.multiplier])
+    halves = checker.half_units(folded.multiplier)
     found = _place(multiplier, kernel, source)
     addend = _place(np.array(folded.addend), kernel, source)
     if addend is None and (np.array(folded.addend) == folded.middle + halves).all():
@@ -281,21 +288,14 @@ def find_starts(
 ) -> list[Json]:
     """Return the tables of start values in the image whose form the checker knows."""
     found: list[Json] = []
-    for operator in compiled.summary.operators:
-        node = node_of(operator)
-        if node is None or graph.nodes[node].code not in checker.ACTIVATION_OPTION:
-            continue
+    for operator, node, layer in _layers(compiled, graph, facts):
         own = rf"{compiled.c_prefix}_\w+_{operator.index}(_\w+)?_bias"
         symbols = [symbol for symbol in image.symbols if re.fullmatch(own, symbol)]
         if len(symbols) != 1:
             continue
-        live = facts["live"].get(str(graph.nodes[node].outputs[0]))
-        layer = checker.Layer(graph, graph.nodes[node], facts["numerics"], live)
         table = image.constant(symbols[0], "<i4")[: layer.channels]
         for left, paired in product((0, 8), (False, True)):
-            starts = layer.starts() << left
-            if paired:
-                starts[1::2] = 256 * starts[1::2] + starts[: len(starts) - 1 : 2]
+            starts = layer.packed_starts(left, is_paired=paired)
             if len(table) == len(starts) and (table == starts).all():
                 entry: dict[str, Json] = {"node": node, "symbol": symbols[0]}
                 found.append({**entry, "left": left, "paired": paired})
