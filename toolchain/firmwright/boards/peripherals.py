@@ -32,7 +32,7 @@ CONSOLES: Final = {
     ),
     "cortex_r": ("none", "pl011"),
     "riscv32": ("esp_uart", "none", "ns16550", "sifive_uart"),
-    "xtensa": ("none", "ns16550"),
+    "xtensa": ("esp_uart", "none", "ns16550"),
 }
 COUNTERS: Final = {
     "host": ("clock",),

@@ -44,6 +44,7 @@ CORES: Final = (
     "rv32imac_zve32x",
     "rv32imafdc_zve32f",
     "lx106",
+    "lx6",
 )
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000

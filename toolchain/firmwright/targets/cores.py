@@ -9,8 +9,8 @@ of the draft "P";
 `rvv`: its integer vectors (Zve32x); `rvvf`: its float vectors (Zve32f). `softfloat`: no
 float instructions, which of RISC-V `fpu` are those of F.
 `xtensa`: cores of the LX family with multiplication of 16 bits and without windows of
-registers; `lx6` is that of the ESP32. `offsets`: loads with wide offsets, which
-unrolled loops use.
+registers; `lx6` is that of the ESP32, and serves for the LX7 of the ESP32-S3, too.
+`offsets`: loads with wide offsets, which unrolled loops use.
 Source: the architecture reference manuals.
 """
 
@@ -78,7 +78,7 @@ CORE_KINDS: Mapping[str, TargetKind] = {
     ),
     "xtensa": TargetKind(
         "xtensa",
-        "Xtensa microcontrollers, such as the ESP8266",
+        "Xtensa microcontrollers, such as the ESP8266 and ESP32",
         {"mcpu": _XTENSA_CORE},
         lambda target: _XTENSA[str(target.attr("mcpu", "lx106"))],
     ),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* console_esp_uart.c: the UART of Espressif's RISC-V chips, polled (ESP32-C3 and ESP32-C6 technical
+/* console_esp_uart.c: the UART of Espressif's chips, polled (ESP32-C3 and ESP32-C6 technical
  * reference manuals, chapter UART Controller).
  *
  * The boot ROM has printed through it: pins and 8N1 are set. Its clock is selected by the board's
@@ -7,7 +7,7 @@
  */
 #include "fwr.h"
 #include "fwr_baud.h"
-#include "riscv32.h"
+#include "fwr_drivers.h"
 
 #define UART_FIFO FWR_REG(FWR_CONSOLE_BASE + 0x00u)
 #define UART_DIVIDER FWR_REG(FWR_CONSOLE_BASE + 0x14u)
