@@ -74,10 +74,14 @@ RUN_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A board, and the port of another emulator that runs its image, or ""."""
+    """A board, the port of another emulator that runs its image or "", and a rate.
+
+    `baud` is the rate of the line after the connection, or 0 for the first one.
+    """
 
     board: Board
     port: str
+    baud: int = 0
 
     @property
     def emulator(self) -> str:
@@ -92,13 +96,18 @@ class Place:
     def open(
         self, compiled: Compilation, /, **options: Unpack[SessionOptions]
     ) -> ModelSession:
-        given: SessionOptions = {"port": self.port, "timeout_s": RUN_S, **options}
+        given: SessionOptions = {
+            "port": self.port,
+            "timeout_s": RUN_S,
+            "baud": self.baud,
+            **options,
+        }
         return open_session(compiled, **given)
 
 
-def find_place(name: str) -> Place:
+def find_place(name: str, baud: int = 0) -> Place:
     board, _, port = name.partition("@")
-    return Place(load_board(board), port)
+    return Place(load_board(board), port, baud)
 
 
 def digest_board(name: str) -> str:
@@ -192,7 +201,7 @@ def record_runs(name: str, models: Iterable[Path], args: argparse.Namespace) -> 
 
     Return whether all of them ended.
     """
-    place = find_place(name)
+    place = find_place(name, args.baud)
     state = {"emulator": place.emulator, "digest": digest_board(place.board.name)}
     runs = [
         lambda model=model: run_model(place, model, args.samples) for model in models
@@ -288,6 +297,7 @@ def main() -> None:
     parser.add_argument("-m", "--model", action="append", choices=MODELS, default=[])
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--selftest", action="store_true")
+    parser.add_argument("--baud", type=int, default=0)
     args = parser.parse_args()
     ended = True
     if args.models:

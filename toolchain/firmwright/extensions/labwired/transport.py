@@ -157,6 +157,9 @@ class LabWiredTransport:
         if self._waking is not None:
             simulation.write_u32(self._waking, 0)
 
+    def set_baud(self, baud: int) -> None:
+        """Accept `baud`: the simulated line is as fast as the chip's UART sends."""
+
     def close(self) -> None:
         if self._simulation is not None:
             self._simulation.close()
