@@ -154,6 +154,16 @@ def test_the_slower_side_of_each_branch_counts(program: Program):
         assert slower.cycles - faster.cycles == 10 * (9 - 4)
 
 
+def test_the_counts_of_the_worst_path_add_up_to_its_instructions(program: Program):
+    for name in ("slower", "faster", "chosen", "nested", "ended", "fractions"):
+        path = program.worst(name)
+        assert sum(path.counts.values()) == path.instructions, name
+        assert all(n <= path.executions[a] for a, n in path.counts.items())
+    chosen = program.worst("chosen")
+    counted = ((program.code.instructions[a].text, n) for a, n in chosen.counts.items())
+    assert sum(n for text, n in counted if text.startswith("nop")) == 11
+
+
 def test_jump_tables_are_read(program: Program):
     path = program.worst("chosen")
     assert program.nops(path) == 1 + 2 + 3 + 4 + 11 + 5  # each side once

@@ -38,13 +38,15 @@ class WorstPath:
     """The largest cost of a function, and that of each of its calls.
 
     `calls` are callee, instructions and cycles; `executions` has a bound for each
-    instruction.
+    instruction, whatever side of a branch it is on. `counts` has the executions on the
+    path of the most instructions, which add up to `instructions`.
     """
 
     instructions: int
     cycles: float
     calls: tuple[tuple[int, int, float], ...]
     executions: Mapping[int, int]
+    counts: Mapping[int, int]
 
 
 @dataclass(slots=True)
@@ -53,7 +55,8 @@ class _State:
 
     `frames` has the function, return address and place of each open call. `begin` is
     the cost before the open call of the analyzed function. `iterations` of loops are
-    counted by header since there has been more than one state.
+    counted by header, and executions of `blocks` by address, since there has been more
+    than one state.
     """
 
     address: int
@@ -64,6 +67,7 @@ class _State:
     instructions: int = 0
     begin: tuple[int, float] = (0, 0.0)
     iterations: dict[int, int] = field(default_factory=dict)
+    blocks: Counter[int] = field(default_factory=Counter)
     meetings: int = 0
 
     def copy(self, address: int) -> "_State":
@@ -76,6 +80,7 @@ class _State:
             instructions=self.instructions,
             begin=self.begin,
             iterations=dict(self.iterations),
+            blocks=self.blocks.copy(),
         )
 
     def meet(self, other: "_State") -> None:
@@ -84,7 +89,8 @@ class _State:
             mine[name] = machine_code.UNKNOWN_FLAGS if name == "flags" else None
         if self.stack != other.stack:
             self.stack = dict(self.stack.items() & other.stack.items())
-        self.instructions = max(self.instructions, other.instructions)
+        if other.instructions > self.instructions:
+            self.instructions, self.blocks = other.instructions, other.blocks
         self.meetings += 1
 
 
@@ -163,17 +169,20 @@ class PathAnalysis:
         self._functions: dict[int, _Function] = {}
         self._pending: dict[tuple[object, ...], _State] = {}
         self._calls: list[tuple[int, int, float]] = []
+        self._shared: Counter[int] = Counter()
+        """Executions of blocks while there was one state, which all paths share."""
 
     def run(self, caller: int, root: int) -> WorstPath:
         """Return the worst path of the function at `root`, which `caller` calls."""
         executions: Counter[int] = Counter()
-        most = 0
+        most, longest = 0, executions
         state: _State | None = self._start(caller, root)
         while state is not None:
             source = state.address
             block = self._compiler.block(source)
             state.instructions += len(block.addresses)
             executions[source] += 1
+            (state.blocks if self._pending else self._shared)[source] += 1
             self._cycles.add(block)
             self._check_time(source)
             following = self._step(block, state)
@@ -190,17 +199,27 @@ class PathAnalysis:
             elif state.frames or following:
                 self._leave(state, self._code.instruction_address(following))
             else:
-                most = max(most, state.instructions)
+                if state.instructions > most:
+                    most, longest = state.instructions, self._shared + state.blocks
                 state = self._next()
                 continue
             if self._pending:
                 self._suspend(source, state)
                 state = self._next()
-        for start in tuple(executions):
-            count = executions.pop(start)
+        return WorstPath(
+            most,
+            self._cycles.total,
+            tuple(self._calls),
+            executions=self._by_instruction(executions),
+            counts=self._by_instruction(longest),
+        )
+
+    def _by_instruction(self, blocks: Mapping[int, int]) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for start, count in blocks.items():
             addresses = self._compiler.block(start).addresses
-            executions.update(dict.fromkeys(addresses, count))
-        return WorstPath(most, self._cycles.total, tuple(self._calls), executions)
+            found.update(dict.fromkeys(addresses, count))
+        return found
 
     def _check_time(self, address: int) -> None:
         self._blocks += 1
@@ -278,6 +297,9 @@ class PathAnalysis:
             return None
         state = self._pending.pop(min(self._pending))
         state.meetings = 0
+        if not self._pending:
+            self._shared += state.blocks
+            state.blocks.clear()
         return state
 
     def _place(self, state: _State) -> _Place:
