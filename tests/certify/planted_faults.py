@@ -8,6 +8,7 @@ can be planted.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from firmwright.flows.certify import check_bundle as checker
 
@@ -32,7 +35,7 @@ class BundleFiles:
     def read(cls, folder: Path) -> BundleFiles:
         facts = json.loads((folder / "facts.json").read_text())
         names = ["model.tflite", "image/firmware.elf", "image/disassembly.txt"]
-        names += facts["sources"]
+        names += ["orders.npz", *facts["sources"]]
         if "analysis" in facts:
             names.append(facts["analysis"]["log"])
         return cls({name: (folder / name).read_bytes() for name in names}, facts)
@@ -51,6 +54,10 @@ class BundleFiles:
             digests[name] = hashlib.sha256(data).hexdigest()
         manifest = {"files": digests, "root": checker.merkle_root(digests)}
         (folder / "bundle.json").write_text(json.dumps(manifest))
+
+    def claims(self, name: str) -> list[dict[str, Any]]:
+        """Return what is claimed about layers by a name."""
+        return [entry[name] for entry in self.facts["layers"].values() if name in entry]
 
     def edit(self, name: str, place: int, mask: int) -> None:
         data = bytearray(self.files[name])
@@ -105,12 +112,21 @@ def instruction(bundle: BundleFiles, draw: Random) -> None:
 
 def multiplier(bundle: BundleFiles, draw: Random) -> None:
     """A high bit of a multiplier in a table of the image."""
-    claims = [c["multiplier"] for c in bundle.facts["requantizations"]]
+    claims = [c["multiplier"] for c in bundle.claims("requantization")]
     claim = draw.choice([c for c in claims if "symbol" in c])
     image = checker.Firmware(bundle.files["image/firmware.elf"])
     place, size = _symbol_place(image, claim["symbol"])
     entry = draw.randrange(claim["start"], size // 4, claim["stride"])
     bundle.edit("image/firmware.elf", place + 4 * entry + 2, 1 << draw.randrange(2, 8))
+
+
+def constant(bundle: BundleFiles, draw: Random) -> None:
+    """A bit of a weight or a start value in the image, by whatever table."""
+    claim = draw.choice(bundle.claims("weights") + bundle.claims("starts"))
+    image = checker.Firmware(bundle.files["image/firmware.elf"])
+    place, size = _symbol_place(image, claim["symbol"])
+    at = place + draw.randrange(size)
+    bundle.edit("image/firmware.elf", at, 1 << draw.randrange(8))
 
 
 # ---- in the model, which the firmware then does not compute --------------------------
@@ -228,11 +244,25 @@ def duration(bundle: BundleFiles, draw: Random) -> None:
 
 def parameters(bundle: BundleFiles, draw: Random) -> None:
     """A wrong shift, or a wrong column of a table."""
-    claim = draw.choice(bundle.facts["requantizations"])
+    claim = draw.choice(bundle.claims("requantization"))
     if draw.random() < 0.5:
         claim["shift"] += draw.choice((-1, 1))
     else:
         claim["left"]["values"][0] += draw.choice((-1, 1))
+
+
+def table_order(bundle: BundleFiles, draw: Random) -> None:
+    """An element of a table that has another value, or none, so that one is lost."""
+    orders = dict(np.load(io.BytesIO(bundle.files["orders.npz"])))
+    numbers = orders[draw.choice(sorted(orders))]
+    first, second = draw.sample(range(len(numbers)), 2)
+    if draw.random() < 0.5:
+        numbers[first] = numbers[second]
+    else:
+        numbers[first, 0] = -1
+    data = io.BytesIO()
+    np.savez_compressed(data, **orders)
+    bundle.files["orders.npz"] = data.getvalue()
 
 
 def order(bundle: BundleFiles, draw: Random) -> None:
@@ -272,6 +302,7 @@ def alarms(bundle: BundleFiles, draw: Random) -> None:
 KINDS: tuple[Plant, ...] = (
     instruction,
     multiplier,
+    constant,
     model_constant,
     offset,
     size,
@@ -284,6 +315,7 @@ KINDS: tuple[Plant, ...] = (
     recorded_input,
     duration,
     parameters,
+    table_order,
     order,
     buffers,
     alarms,

@@ -8,10 +8,12 @@ import re
 import shutil
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from firmwright.artifacts import Image
 from firmwright.base.child_process import Word, find_program, run_program
@@ -26,9 +28,8 @@ from firmwright.flows.board.model_session import SessionOpener
 from firmwright.flows.certify import check_bundle as checker
 from firmwright.flows.certify.facts import (
     find_buffers,
+    find_layers,
     find_live_channels,
-    find_requantizations,
-    find_starts,
     find_steps,
     node_of,
 )
@@ -92,17 +93,18 @@ def write_bundle(
     paths = [source_folder / "model" / f"{compiled.c_prefix}{end}" for end in _C_FILES]
     source = "".join(path.read_text(encoding="utf-8") for path in paths)
     steps = find_steps(compiled, graph)
+    live = find_live_channels(compiled, graph)
     facts: dict[str, Json] = {
         "numerics": compiled.summary.numerics,
         "sources": [path.relative_to(folder).as_posix() for path in paths],
-        "live": find_live_channels(compiled, graph),
+        "live": {tensor: list(channels) for tensor, channels in live.items()},
     }
     facts["steps"] = [{"nodes": list(nodes)} for nodes in steps]
     facts["buffers"] = find_buffers(compiled, graph, source, steps)
-    facts["requantizations"] = find_requantizations(
-        compiled, graph, linked, source, facts
-    )
-    facts["starts"] = find_starts(compiled, graph, linked, facts)
+    network = checker.QuantizedNetwork(graph, compiled.summary.numerics, live)
+    found = find_layers(compiled, network, linked, source)
+    facts["layers"] = found.layers
+    write_orders(found.orders, folder / "orders.npz")
     facts |= _bound_facts(compiled, linked, bound)
     runs = record_runs(compiled, graph, request.samples, request.open_with)
     counts = _count_instructions(compiled, request)
@@ -120,6 +122,11 @@ def write_bundle(
     root = _write_manifest(compiled, folder)
     size_bytes = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     return ProofBundle(folder, root, size_bytes, _check(folder), analysis)
+
+
+def write_orders(orders: Mapping[str, Array], path: Path) -> None:
+    arrays: dict[str, Any] = dict(orders)
+    np.savez_compressed(path, **arrays)
 
 
 def _read_graph(compiled: Compilation) -> checker.Graph:
@@ -159,7 +166,7 @@ def _bound_facts(
     pattern = re.compile(rf"{compiled.c_prefix}_run(_abi_[0-9a-f]+)?")
     (name,) = filter(pattern.fullmatch, linked.symbols)
     executions: dict[str, Json] = {}
-    for address, count in sorted(bound.path.executions.items()):
+    for address, count in sorted(bound.path.counts.items()):
         if count:
             executions[str(address)] = count
     return {

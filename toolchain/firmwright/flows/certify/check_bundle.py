@@ -9,14 +9,16 @@ and with 1 and the reason if one does not.
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import io
 import json
 import math
 import re
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -126,12 +128,15 @@ class Graph:
 def require_known(graph: Graph) -> None:
     """Require operators and element types that this file has definitions of."""
     known = {*ACTIVATION_OPTION, ADD, AVERAGE_POOL_2D, MAX_POOL_2D, RESHAPE, SOFTMAX}
+    read = {i for node in graph.nodes for i in node.inputs}
     for index, node in enumerate(graph.nodes):
         require(
             node.code in known, f"operator {index} is of an unknown kind, {node.code}"
         )
         kinds = {graph.tensors[i].kind for i in (node.inputs[0], *node.outputs)}
         require(kinds == {"<i1"}, f"operator {index} has other tensors than int8")
+        is_last = node.outputs[0] not in read
+        require(node.code != SOFTMAX or is_last, f"softmax {index} is not the last")
 
 
 # ---- definitions: TensorFlow Lite's quantization specification -----------------------
@@ -172,29 +177,22 @@ def clamp_ends(y: Tensor, activation: int) -> tuple[int, int]:
 class Layer:
     """A layer of sums of products, as rows [channel, tap] of weights."""
 
-    def __init__(
-        self, graph: Graph, node: Node, numerics: str, live: Any = None
-    ) -> None:
-        """Read a layer; with `live`, only these of its channels."""
+    def __init__(self, graph: Graph, node: Node, numerics: str) -> None:
         self.node = node
         self.x, self.w = (graph.tensors[i] for i in node.inputs[:2])
         self.y = graph.tensors[node.outputs[0]]
-        self.channels = self.y.shape[-1]
+        channels = self.y.shape[-1]
         self.in_double = node.code == FULLY_CONNECTED and numerics == "litert"
-        rows = self.w.values.reshape(-1, self.channels).T
+        rows = self.w.values.reshape(-1, channels).T
         if node.code != DEPTHWISE_CONV_2D:
-            rows = self.w.values.reshape(self.channels, -1)
+            rows = self.w.values.reshape(channels, -1)
         self.rows = rows
-        self.bias = np.zeros(self.channels, np.int64)
+        self.bias = np.zeros(channels, np.int64)
         if len(node.inputs) > 2 and node.inputs[2] >= 0:
             self.bias = graph.tensors[node.inputs[2]].values
-        scales = np.resize(np.array(self.w.scales), self.channels)
+        self.starts, self.channels = self.bias, np.arange(channels)
+        scales = np.resize(np.array(self.w.scales), channels)
         self.factors = self.x.scales[0] * scales / self.y.scales[0]
-        if live is not None:
-            self.channels = len(live)
-            self.rows, self.bias, self.factors = (
-                a[live] for a in (self.rows, self.bias, self.factors)
-            )
         pairs = [multiplier_of(float(factor)) for factor in self.factors]
         self.multipliers, self.shifts = np.array(pairs, np.int64).T
         option = node.option(ACTIVATION_OPTION[node.code], "b")
@@ -208,28 +206,6 @@ class Layer:
             scaled = scaled_twice(sums, self.multipliers, self.shifts)
         return np.clip(scaled + self.y.zeros[0], *self.clamps)
 
-    def bounds(self) -> tuple[Any, Any]:
-        """Return the least and the greatest sum of each channel over all inputs."""
-        low, high = -128 - self.x.zeros[0], 127 - self.x.zeros[0]
-        ends = np.stack([self.rows * low, self.rows * high])
-        least = self.bias + ends.min(0).sum(1)
-        return least, self.bias + ends.max(0).sum(1)
-
-    def starts(self) -> Any:
-        """Return what products are added to: bias less the zero point's products."""
-        return self.bias - self.x.zeros[0] * self.rows.sum(1)
-
-    def packed_starts(self, left: int, *, is_paired: bool) -> Any:
-        """Return `starts` as a table has them: odd channels may contain even ones."""
-        starts = self.starts() << left
-        if is_paired:
-            starts[1::2] = 256 * starts[1::2] + starts[: len(starts) - 1 : 2]
-        return starts
-
-    def reach(self) -> int:
-        """Bound every partial sum, in whatever order."""
-        return int((abs(self.starts()) + 128 * np.abs(self.rows).sum(1)).max())
-
     def compute(self, x: Any) -> Any:
         x = x - self.x.zeros[0]
         if self.node.code == FULLY_CONNECTED:
@@ -239,10 +215,56 @@ class Layer:
             sums = np.einsum("byxcij,oijc->byxo", seen, self.w.values, optimize=True)
         else:
             seen = windows(self.node, x, self.y, self.w.shape[1:3], 5)
-            times = self.channels // x.shape[3]
-            seen = np.repeat(seen, times, axis=3)
+            seen = np.repeat(seen, self.y.shape[3] // x.shape[3], axis=3)
             sums = np.einsum("byxcij,ijc->byxc", seen, self.w.values[0])
         return self.result(self.bias + sums).reshape(self.y.shape)
+
+    def bound(self, x: Any) -> Any:
+        """Return the least and the greatest outputs for inputs in [x[0], x[1]].
+
+        `ends` are then those of each tap, less the zero point, `least` and `most` those
+        of the sums.
+        """
+        code, taps = self.node.code, self.rows.shape[1]
+        channels = taps if code == FULLY_CONNECTED else self.x.shape[3]
+        low, high = x.reshape(2, -1, channels) - self.x.zeros[0]
+        ends = np.stack([low.min(0), high.max(0)])
+        is_same = code != FULLY_CONNECTED and self.node.option(0, "b") == 0
+        if is_same and math.prod(self.w.shape[1:3]) > 1:
+            ends = np.stack([np.minimum(ends[0], 0), np.maximum(ends[1], 0)])
+        if code == DEPTHWISE_CONV_2D:
+            ends = np.repeat(ends, self.y.shape[3] // channels, axis=1)[:, :, None]
+        else:
+            ends = np.tile(ends, taps // channels)[:, None]
+        self.ends = np.broadcast_to(ends, (2, *self.rows.shape))
+        products = self.rows * ends
+        self.least = self.bias + products.min(0).sum(1)
+        self.most = self.bias + products.max(0).sum(1)
+        outputs = np.stack([self.result(self.least), self.result(self.most)])
+        shape = 2, *(1 for _ in self.y.shape[1:-1]), -1
+        return np.broadcast_to(outputs.reshape(shape), (2, *self.y.shape[1:]))
+
+    def part(self, channels: Any, inputs: Any) -> Layer:
+        """Return the layer of some channels, and of the taps of some inputs.
+
+        `starts` is what its products are added to. It contains those of the zero point,
+        and of the other taps, which must be constant.
+        """
+        part = copy.copy(self)
+        part.channels = channels
+        for name in ("rows", "bias", "factors", "multipliers", "shifts"):
+            setattr(part, name, getattr(self, name)[channels])
+        part.least, part.most = self.least[channels], self.most[channels]
+        low, high = self.ends[:, channels]
+        is_read = np.ones(self.rows.shape[1], bool)
+        if self.node.code != DEPTHWISE_CONV_2D:
+            is_read = np.isin(np.arange(len(is_read)) % self.w.shape[-1], inputs)
+        is_fixed = (low == high) | (part.rows == 0) | is_read
+        require(is_fixed.all(), "the firmware lacks inputs that are not constant")
+        constants = (part.rows * low)[:, ~is_read].sum(1)
+        part.rows = part.rows[:, is_read]
+        part.starts = part.bias + constants - self.x.zeros[0] * part.rows.sum(1)
+        return part
 
 
 def windows(node: Node, x: Any, y: Tensor, size: Any, dilation: int) -> Any:
@@ -300,18 +322,25 @@ def softmax(node: Node, x: Tensor, values: Any) -> Any:
     return 256 * powers / powers.sum(-1, keepdims=True) - 128
 
 
-def compute(graph: Graph, inputs: list[Any], numerics: str) -> dict[int, Any]:
-    """Return the values of all tensors; that of a softmax is a real number."""
+def compute(
+    graph: Graph,
+    inputs: list[Any],
+    layers: dict[int, Layer],
+    finish: Callable[[Layer, Any], Any],
+) -> dict[int, Any]:
+    """Return the values of all tensors; that of a softmax is a real number.
+
+    `finish` computes a layer from its input. All other operators are monotonic, so that
+    the ends of ranges can be computed, too, if the first axis has both.
+    """
     known = dict(zip(graph.inputs, inputs, strict=True))
-    for node in graph.nodes:
+    for index, node in enumerate(graph.nodes):
         operands = [i for i in node.inputs if i in known]
-        tensors, values = (
-            [graph.tensors[i] for i in operands],
-            [known[i] for i in operands],
-        )
+        tensors = [graph.tensors[i] for i in operands]
+        values = [known[i] for i in operands]
         y = graph.tensors[node.outputs[0]]
-        if node.code in ACTIVATION_OPTION:
-            result = Layer(graph, node, numerics).compute(values[0])
+        if index in layers:
+            result = finish(layers[index], values[0])
         elif node.code == AVERAGE_POOL_2D:
             result = average_pool(node, values[0], y)
         elif node.code == MAX_POOL_2D:
@@ -320,12 +349,56 @@ def compute(graph: Graph, inputs: list[Any], numerics: str) -> dict[int, Any]:
             result = add(node, tensors, y, values)
         elif node.code == SOFTMAX:
             result = softmax(node, tensors[0], values[0])
-        elif node.code == RESHAPE:
-            result = values[0].reshape(y.shape)
         else:
-            raise Rejected(f"operator {node.code} has no definition in this checker")
+            result = values[0].reshape(-1, *y.shape[1:])
         known[node.outputs[0]] = result
     return known
+
+
+class QuantizedNetwork:
+    """The layers of a graph, by operator, and the ranges of its tensors.
+
+    `live` has the channels that the firmware computes of tensors of which it lacks
+    some.
+    """
+
+    def __init__(self, graph: Graph, numerics: str, live: dict[str, list[int]]) -> None:
+        self.graph = graph
+        self.live = {int(t): np.array(channels, int) for t, channels in live.items()}
+        self.layers: dict[int, Layer] = {}
+        for index, node in enumerate(graph.nodes):
+            if node.code in ACTIVATION_OPTION:
+                self.layers[index] = Layer(graph, node, numerics)
+        shapes = [graph.tensors[i].shape[1:] for i in graph.inputs]
+        inputs = [np.stack([np.full(s, -128), np.full(s, 127)]) for s in shapes]
+        self.ranges = compute(graph, inputs, self.layers, Layer.bound)
+
+        self.require_live()
+
+    def require_live(self) -> None:
+        """Require that readers lack the same channels, or are layers; see `part`."""
+        for tensor, channels in self.live.items():
+            require(tensor not in self.graph.outputs, "an output lacks channels")
+            for node in (n for n in self.graph.nodes if tensor in n.inputs):
+                others = self.live.get(node.outputs[0], np.arange(0))
+                is_same = np.array_equal(channels, others) and node.code != ADD
+                is_sum = node.code in (CONV_2D, FULLY_CONNECTED)
+                require(is_sum or is_same, f"a reader of tensor {tensor} needs it all")
+
+    def part(self, index: int, rows: Any = None) -> Layer:
+        """Return the channels and taps of a layer that the firmware computes.
+
+        `rows` are the channels of the rows of tables; the others must be constant.
+        """
+        node, layer = self.graph.nodes[index], self.layers[index]
+        channels = self.live.get(node.outputs[0], np.arange(layer.y.shape[-1]))
+        if rows is not None:
+            others = np.setdiff1d(channels, channels[rows])
+            low, high = self.ranges[node.outputs[0]][..., others]
+            require((low == high).all(), f"operator {index} computes too few channels")
+            channels = channels[rows]
+        inputs = self.live.get(node.inputs[0], np.arange(layer.x.shape[-1]))
+        return layer.part(channels, inputs)
 
 
 # ---- the image and its disassembly ---------------------------------------------------
@@ -419,20 +492,31 @@ class Code:
 
 
 class BundleFolder:
-    """The files of a bundle; only those that its manifest lists are read."""
+    """The files of a bundle; only those that its manifest lists are read.
+
+    `parts` has the computed channels of each layer.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = json.loads((folder / "bundle.json").read_text())
         self.facts = json.loads(self.read("facts.json"))
-        self.live = {int(t): np.array(c, int) for t, c in self.facts["live"].items()}
+        self.orders = np.load(io.BytesIO(self.read("orders.npz")))
         self.graph = Graph(self.read("model.tflite"))
+        require_known(self.graph)
         self.image = Firmware(self.read("image/firmware.elf"))
         text = self.read("image/disassembly.txt").decode()
         self.code = Code(self.image, text)
         sources = [self.read(name).decode() for name in self.facts["sources"]]
         self.source = "".join(sources)
-        require_known(self.graph)
+        facts = self.facts
+        self.network = QuantizedNetwork(self.graph, facts["numerics"], facts["live"])
+        self.parts: dict[int, Layer] = {}
+        for index in self.network.layers:
+            rows = facts["layers"][str(index)].get("rows")
+            if rows:
+                rows = self.image.constant(rows["symbol"], rows["kind"])
+            self.parts[index] = self.network.part(index, rows)
 
     def read(self, name: str) -> bytes:
         digest = self.manifest["files"].get(name)
@@ -442,10 +526,15 @@ class BundleFolder:
         require(hashlib.sha256(data).hexdigest() == digest, f"{name} was changed")
         return data
 
-    def layer(self, index: int) -> Layer:
-        node = self.graph.nodes[index]
-        live = self.live.get(node.outputs[0])
-        return Layer(self.graph, node, self.facts["numerics"], live)
+    def claims(self, name: str) -> Iterator[tuple[int, Layer, Any]]:
+        """Yield the layers with a claim of this name, and the claims."""
+        for index, part in self.parts.items():
+            if name in self.facts["layers"][str(index)]:
+                yield index, part, self.facts["layers"][str(index)][name]
+
+    def without(self, name: str) -> str:
+        rest = set(self.parts) - {index for index, *_ in self.claims(name)}
+        return f"; not claimed for operators {sorted(rest)}" if rest else ""
 
 
 def merkle_root(files: dict[str, str]) -> str:
@@ -472,27 +561,74 @@ def check_files(bundle: BundleFolder) -> str:
 
 def check_sums(bundle: BundleFolder) -> str:
     reaches = [0]
-    for index, node in enumerate(bundle.graph.nodes):
-        if node.code in ACTIVATION_OPTION:
-            reach = Layer(bundle.graph, node, bundle.facts["numerics"]).reach()
-            require(reach < INT32_END, f"operator {index}: sums up to {reach}")
-            reaches.append(reach)
+    for index, part in bundle.parts.items():
+        sums = abs(part.starts) + 128 * np.abs(part.rows).sum(1)
+        require(sums.max() < INT32_END, f"operator {index}: sums up to {sums.max()}")
+        reaches.append(int(sums.max()))
     return f"no partial sum of {len(reaches) - 1} layers exceeds {max(reaches):,}"
 
 
+def check_weights(bundle: BundleFolder) -> str:
+    count = 0
+    for index, part, claim in bundle.claims("weights"):
+        if claim.get("is_stream"):
+            starts = bundle.facts["layers"][str(index)]["starts"]
+            check_streams(bundle.image, part, claim["symbol"], starts["symbol"])
+        else:
+            check_table(bundle, claim, part.rows.reshape(-1))
+        count += np.unique(part.channels).size * part.rows.shape[1]
+    return f"{count:,} weights are those of the model{bundle.without('weights')}"
+
+
 def check_starts(bundle: BundleFolder) -> str:
-    """Compare the tables of start values."""
-    for claim in bundle.facts["starts"]:
-        layer = bundle.layer(claim["node"])
-        starts = layer.packed_starts(claim["left"], is_paired=claim["paired"])
-        table = bundle.image.constant(claim["symbol"], "<i4")
-        is_same = (table[: len(starts)] == starts).all()
-        require(is_same, f"operator {claim['node']}: {claim['symbol']} is not its bias")
-    claimed = {claim["node"] for claim in bundle.facts["starts"]}
-    nodes = enumerate(bundle.graph.nodes)
-    layers = {index for index, node in nodes if node.code in ACTIVATION_OPTION}
-    rest = f"; not claimed for {sorted(layers - claimed)}" if layers - claimed else ""
-    return f"the biases of {len(claimed)} layers are those of the model{rest}"
+    """Compare the tables of start values; those of streams are checked with them."""
+    count = 0
+    for _, part, claim in bundle.claims("starts"):
+        if "kind" in claim:
+            check_table(bundle, claim, part.starts)
+        count += 1
+    rest = bundle.without("starts")
+    return f"the biases of {count} layers are those of the model{rest}"
+
+
+def check_table(bundle: BundleFolder, claim: Any, values: Any) -> None:
+    """Require that each element of a table has one value or, by bytes, several.
+
+    `orders` has which values an element has, the lowest first; -1 is none.
+    """
+    order = bundle.orders[claim["symbol"]]
+    table = bundle.image.constant(claim["symbol"], claim["kind"])
+    places = (1 << claim["left"]) * 256 ** np.arange(order.shape[1])
+    expected = np.append(values, 0)[order] @ places
+    is_same = expected.astype(claim["kind"]) == table
+    require(is_same.all(), f"{claim['symbol']} has other values than the model")
+    is_there = np.isin(np.arange(len(values)), order)
+    require(is_there.all(), f"{claim['symbol']} lacks values of the model")
+
+
+def check_streams(image: Firmware, part: Layer, weights: str, bias: str) -> None:
+    """Require weights in segments: each is a length and weights, and 0 is the end.
+
+    The sums of a segment must fit 16 bits, as a word holds those of two columns.
+    """
+    streams = image.constant(weights, "<i1").reshape(len(part.rows), -1)
+    totals = image.constant(bias, "<i4").reshape(-1, 2)
+    for row, start, stream, total in zip(
+        part.rows, part.starts, streams, totals, strict=True
+    ):
+        found: list[int] = []
+        at = count = 0
+        while length := stream[at]:
+            segment = stream[at + 1 : at + 1 + length]
+            ends = np.stack([segment * -128, segment * 127])
+            fits = ends.min(0).sum() >= -(1 << 15) and ends.max(0).sum() < 1 << 15
+            require(length > 0 and fits, f"{weights} has a segment that is too large")
+            found += segment.tolist()
+            at, count = at + 1 + length, count + 1
+        require(found == row.tolist(), f"{weights} has other values than the model")
+        both = (start << 16) + start - (count << 15), start
+        is_same = (np.array(both).astype("<i4") == total).all()
+        require(is_same, f"{bias} has other values than the model")
 
 
 def half_units(multipliers: Any) -> Any:
@@ -502,31 +638,29 @@ def half_units(multipliers: Any) -> Any:
 
 def parameter(bundle: BundleFolder, claim: Any, layer: Layer, multiplier: Any) -> Any:
     """Return a parameter of each channel, from the image or from the C text."""
-    total = np.zeros(layer.channels, np.int64) + claim.get("values", 0)
+    total = np.zeros(len(layer.rows), np.int64) + claim.get("values", 0)
     if literal := claim.get("literal"):
         is_there = re.search(rf"(?<!\d){abs(literal)}(?!\d)", bundle.source)
         require(is_there, f"the C has no {literal}")
         total += literal
     if symbol := claim.get("symbol"):
         table = bundle.image.constant(symbol, claim["kind"])
-        total += table[claim["start"] :: claim["stride"]][: layer.channels]
+        total += table[claim["start"] :: claim["stride"]][: len(total)]
     if half := claim.get("half_unit"):
         total += half * half_units(multiplier)
     return total
 
 
 def check_requantization(bundle: BundleFolder) -> str:
-    nodes = bundle.graph.nodes
-    layers = [i for i, node in enumerate(nodes) if node.code in ACTIVATION_OPTION]
-    for claim in bundle.facts["requantizations"]:
-        index = claim["node"]
-        layer, shift = bundle.layer(index), claim["shift"]
+    count = 0
+    for index, layer, claim in bundle.claims("requantization"):
+        shift = claim["shift"]
         check_form(bundle.source, claim["function"], shift)
         multiplier = parameter(bundle, claim["multiplier"], layer, None)
         names = "addend", "sign", "left"
         others = [parameter(bundle, claim[name], layer, multiplier) for name in names]
         addend, sign, left = others
-        least, most = layer.bounds()
+        least, most = layer.least, layer.most
         reach = int((np.maximum(abs(least), abs(most)) << left).max())
         fits = reach < INT32_END and abs(addend).max() < INT32_END // 2
         is_monotonic = (multiplier >= 0).all() and (sign <= 0).all()
@@ -537,10 +671,9 @@ def check_requantization(bundle: BundleFolder) -> str:
             is_same = (np.clip(value, -128, 127) == layer.result(sums)).all(0)
             channels = np.flatnonzero(~is_same).tolist()
             require(is_same.all(), f"operator {index}: wrong in channels {channels}")
-        layers.remove(index)
-    proved = len(bundle.facts["requantizations"])
-    rest = f"; not claimed for operators {layers}" if layers else ""
-    return f"{proved} layers requantize every reachable sum as defined{rest}"
+        count += 1
+    rest = bundle.without("requantization")
+    return f"{count} layers requantize every reachable sum as defined{rest}"
 
 
 def decisive_sums(layer: Layer, least: Any, most: Any) -> Iterator[Any]:
@@ -615,7 +748,9 @@ def check_tensors(bundle: BundleFolder, step_of: dict[int, int], places: Any) ->
     for name, buffer in bundle.facts["buffers"].items():
         for tensor in buffer.get("tensors", ()):
             *outer, channels = tensors[tensor].shape
-            size = math.prod(outer) * len(bundle.live.get(tensor, range(channels)))
+            size = math.prod(outer) * len(
+                bundle.network.live.get(tensor, range(channels))
+            )
             fits = buffer.get("rows") or size <= places[name][2]
             require(fits, f"{name} is smaller than its tensor")
             placed.add(tensor)
@@ -667,34 +802,42 @@ def check_stack(bundle: BundleFolder) -> str:
         return depths[name]
 
     used, claimed = depth(root, ()), bundle.facts["stack_bytes"]
-    require(used <= claimed, f"the stack needs {used} bytes, not {claimed}")
+    require(used == claimed, f"the stack needs {used} bytes, not {claimed}")
     return f"a run takes at most {used} bytes of stack, without recursion or pointers"
 
 
 def check_time(bundle: BundleFolder) -> str:
-    """Add up the counts of instructions, each of which its predecessors explain."""
+    """Add up the counts of instructions, which must be those of a path.
+
+    Each is executed at least as often as those that always continue with it, and at
+    most as often as all that can.
+    """
     code, facts = bundle.code, bundle.facts
     counts = {int(address): count for address, count in facts["executions"].items()}
-    reached = dict.fromkeys(counts, 0)
+    entry = bundle.image.symbols[facts["run"]][0] & ~1
+    require(counts.get(entry), "the counts do not begin with the function of a run")
+    least, most = dict.fromkeys(counts, 0), dict.fromkeys(counts, 0)
     computed: set[str] = set()
     for address, count in counts.items():
         require(address in code.text, f"there is no instruction at {address:#x}")
-        following = [code.target(address)]
+        target, is_call = code.target(address), re.match(_CALLS, code.text[address])
+        following = [] if target is None else [target]
         if code.falls_through(address):
             following.append(code.following[address])
         for place in following:
-            if place in reached:
-                reached[place] += count
+            is_certain = is_call or len(following) == 1
+            require(place in counts or not is_certain, f"{place:#x} is not counted")
+            if place in counts:
+                most[place] += count
+                least[place] += count if is_certain else 0
         if re.match(_COMPUTED, code.text[address]):
             computed.add(code.function[address])
-    entry = bundle.image.symbols[facts["run"]][0] & ~1
-    require(counts.get(entry), "the counts do not begin with the function of a run")
     for address, count in counts.items():
         is_known = code.function[address] not in computed and address != entry
-        is_explained = count <= reached[address] or not is_known
-        require(
-            is_explained, f"{address:#x}: executed {count} times, more than reached"
-        )
+        is_explained = count <= most[address] or not is_known
+        is_explained &= least[address] <= count
+        what = f"{address:#x}: {count} executions, {least[address]} to {most[address]}"
+        require(is_explained, f"{what} are explained")
     total = sum(counts.values())
     runs = facts["vectors"]
     measured = [run["instructions"] for run in runs if "instructions" in run]
@@ -711,14 +854,14 @@ def check_vectors(bundle: BundleFolder) -> str:
         for tensor, text in zip(graph.inputs, run["inputs"], strict=True):
             values = np.frombuffer(bytes.fromhex(text), np.int8).astype(np.int64)
             inputs.append(values.reshape(graph.tensors[tensor].shape))
-        known = compute(graph, inputs, bundle.facts["numerics"])
+        known = compute(graph, inputs, bundle.network.layers, Layer.compute)
         for tensor, text in zip(graph.outputs, run["outputs"], strict=True):
             found = np.frombuffer(bytes.fromhex(text), np.int8)
             distance = abs(found - known[tensor].reshape(-1)).max()
             limit = 0 if known[tensor].dtype == np.int64 else 1
             require(distance <= limit, f"run {number}: the output is {distance} away")
         for tensor, checksum in run["layers"].items():
-            values, live = known[int(tensor)], bundle.live.get(int(tensor))
+            values, live = known[int(tensor)], bundle.network.live.get(int(tensor))
             values = values if live is None else values[..., live]
             is_same = zlib.crc32(values.astype(np.int8).tobytes()) == checksum
             require(is_same, f"run {number}: tensor {tensor} differs")
@@ -745,6 +888,7 @@ def check_analysis(bundle: BundleFolder) -> str:
 CLAIMS = (
     check_files,
     check_sums,
+    check_weights,
     check_starts,
     check_requantization,
     check_plan,

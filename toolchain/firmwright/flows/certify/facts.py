@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,9 +18,15 @@ from firmwright.base.json_input import Json, JsonObject
 from firmwright.base.quant import Rounding
 from firmwright.compilation_summary import OperatorSummary
 from firmwright.flows.certify import check_bundle as checker
+from firmwright.flows.certify.table_orders import (
+    find_start_order,
+    find_weight_order,
+    is_stream,
+)
 from firmwright.ops.double_requantize import find_exact_multipliers
 from firmwright.ops.requantize import Requantization
 from firmwright.pipeline import Compilation
+from firmwright.schedules.epilogue import accumulator_bounds
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     fit_requantize,
@@ -112,18 +117,91 @@ def _tensors_by_name(
     return found
 
 
-def _layers(
-    compiled: Compilation, graph: checker.Graph, facts: Mapping[str, Any]
-) -> Iterator[tuple[OperatorSummary, int, checker.Layer]]:
-    """Yield the layers of products with their operators and numbers in the model."""
+@dataclass(frozen=True, slots=True)
+class _Linked:
+    """A compilation, its C and its image, in which facts are found."""
+
+    compiled: Compilation
+    image: checker.Firmware
+    source: str
+
+    def tables(self, operator: OperatorSummary, name: str) -> dict[str, Array]:
+        """Return the tables of an operator, by symbol; `name` is a pattern.
+
+        Compilers put the values of small tables into instructions.
+        """
+        own = re.compile(rf"(\w+_{operator.index}(?:_\w+?)?)\.({name})")
+        found: dict[str, Array] = {}
+        for constant_name, constant in self.compiled.module.constants.items():
+            symbol = f"{self.compiled.c_prefix}_{constant_name.replace('.', '_')}"
+            if own.fullmatch(constant_name) and symbol in self.image.symbols:
+                found[symbol] = constant.array()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What the image has of each layer, by its number, and the orders of its tables."""
+
+    layers: JsonObject
+    orders: Mapping[str, Array]
+
+
+def find_layers(
+    compiled: Compilation,
+    network: checker.QuantizedNetwork,
+    image: checker.Firmware,
+    source: str,
+) -> LayerFacts:
+    """Return where the image has the weights and parameters of each layer.
+
+    What has a form that the checker does not know is left out.
+    """
+    linked = _Linked(compiled, image, source)
+    layers: dict[str, Json] = {str(index): {} for index in network.layers}
+    orders: dict[str, Array] = {}
     for operator in compiled.summary.operators:
         index = node_of(operator)
-        if index is None:
-            continue
-        node = graph.nodes[index]
-        if node.code in checker.ACTIVATION_OPTION:
-            live = facts["live"].get(str(node.outputs[0]))
-            yield operator, index, checker.Layer(graph, node, facts["numerics"], live)
+        if index in network.layers:
+            layers[str(index)] = _find_layer(linked, operator, network, index, orders)
+    return LayerFacts(layers, orders)
+
+
+def _find_layer(
+    linked: _Linked,
+    operator: OperatorSummary,
+    network: checker.QuantizedNetwork,
+    index: int,
+    orders: dict[str, Array],
+) -> JsonObject:
+    entry: dict[str, Json] = {}
+    rows: Array | None = None
+    for symbol, table in linked.tables(operator, "order").items():
+        entry["rows"] = {"symbol": symbol, "kind": table.dtype.str}
+        rows = table.astype(np.int64)
+    part = network.part(index, rows)
+    window = part.w.shape[1:3] if len(part.w.shape) == 4 else (1, 1)
+    weights = linked.tables(operator, "weights")
+    starts = linked.tables(operator, "bias")
+    for symbol in weights:
+        data = linked.image.read(*linked.image.symbols[symbol])
+        order = find_weight_order(part.rows, window, data)
+        if order is not None:
+            entry["weights"] = {"symbol": symbol, **order.to_json()}
+            orders[symbol] = order.numbers
+    for symbol, table in starts.items():
+        order = find_start_order(part.starts, table.reshape(-1).astype(np.int64))
+        if order is not None:
+            entry["starts"] = {"symbol": symbol, **order.to_json()}
+            orders[symbol] = order.numbers
+        for weights_symbol in weights:
+            claim: dict[str, Json] = {"symbol": weights_symbol, "is_stream": True}
+            if is_stream(linked.image, part, weights_symbol, symbol):
+                entry |= {"weights": claim, "starts": {"symbol": symbol}}
+    requantization = _find_requantization(linked, operator, part)
+    if requantization is not None:
+        entry["requantization"] = requantization
+    return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,54 +213,38 @@ class _Kernel:
     tables: Mapping[str, Array]
 
 
-def find_requantizations(
-    compiled: Compilation,
-    graph: checker.Graph,
-    image: checker.Firmware,
-    source: str,
-    facts: Mapping[str, Any],
-) -> list[Json]:
-    """Return where the image has the parameters of each layer's requantization.
+def _find_requantization(
+    linked: _Linked, operator: OperatorSummary, part: checker.Layer
+) -> JsonObject | None:
+    """Return where the image has the parameters of a layer's requantization.
 
-    Layers with another form than one product and one shift are left out.
+    Other forms than one product and one shift are left out.
     """
-    found: list[Json] = []
-    for operator, node, layer in _layers(compiled, graph, facts):
-        kernel = _find_kernel(compiled, operator, image, source)
-        if kernel is None:
-            continue
-        for folded in _candidates(layer):
-            entry = _places_of(folded, kernel, source)
+    kernel = _find_kernel(linked, operator)
+    if kernel is not None:
+        for folded in _candidates(part):
+            entry = _places_of(folded, kernel, linked.source)
             if entry is not None:
-                found.append({"node": node, "function": kernel.function, **entry})
-                break
-    return found
+                return {"function": kernel.function, **entry}
+    return None
 
 
-def _find_kernel(
-    compiled: Compilation,
-    operator: OperatorSummary,
-    image: checker.Firmware,
-    source: str,
-) -> _Kernel | None:
-    function = f"{compiled.c_prefix}_{operator.kernel}"
-    body = checker.kernel_body(source, function)
+def _find_kernel(linked: _Linked, operator: OperatorSummary) -> _Kernel | None:
+    function = f"{linked.compiled.c_prefix}_{operator.kernel}"
+    body = checker.kernel_body(linked.source, function)
     shifts = {int(s) for s in re.findall(r"saturate_i8_asr(\d+)\(", body)}
     if len(shifts) != 1:
         return None
-    own = re.compile(rf"(\w+_{operator.index}(?:_\w+?)?)\.(requant(?:_small)?)")
-    tables: dict[str, Array] = {}
-    for name, constant in compiled.module.constants.items():
-        symbol = f"{compiled.c_prefix}_{name.replace('.', '_')}"
-        # Compilers put the values of small tables into instructions.
-        if own.fullmatch(name) and symbol in image.symbols:
-            tables[symbol] = constant.array()
+    tables = linked.tables(operator, "requant(?:_small)?")
     return _Kernel(function, shifts.pop(), tables)
 
 
 def _candidates(layer: checker.Layer) -> Iterator[FoldedRequantize]:
-    """Yield the forms that a schedule may have chosen for a layer."""
-    low, high = layer.bounds()
+    """Yield the forms that a schedule may have chosen for a layer.
+
+    It does not know the ranges of inputs.
+    """
+    low, high = accumulator_bounds(layer.starts, layer.rows)
     rounding = Rounding.ONCE if layer.in_double else Rounding.TWICE
     params = Requantization(
         _common(layer.multipliers),
@@ -264,10 +326,12 @@ def _place(values: Array, kernel: _Kernel, source: str) -> dict[str, Json] | Non
     return None
 
 
-def find_live_channels(compiled: Compilation, graph: checker.Graph) -> JsonObject:
+def find_live_channels(
+    compiled: Compilation, graph: checker.Graph
+) -> dict[str, list[int]]:
     """Return the channels that the firmware computes of tensors without some."""
     by_name = dict(compiled.module.results.live_channels)
-    found: dict[str, Json] = {}
+    found: dict[str, list[int]] = {}
     for operator in compiled.summary.operators:
         node = node_of(operator)
         if node is not None and operator.tensor in by_name:
@@ -277,27 +341,4 @@ def find_live_channels(compiled: Compilation, graph: checker.Graph) -> JsonObjec
         source = str(reshape.inputs[0])
         if reshape.code == checker.RESHAPE and source in found:
             found[str(reshape.outputs[0])] = found[source]
-    return found
-
-
-def find_starts(
-    compiled: Compilation,
-    graph: checker.Graph,
-    image: checker.Firmware,
-    facts: Mapping[str, Any],
-) -> list[Json]:
-    """Return the tables of start values in the image whose form the checker knows."""
-    found: list[Json] = []
-    for operator, node, layer in _layers(compiled, graph, facts):
-        own = rf"{compiled.c_prefix}_\w+_{operator.index}(_\w+)?_bias"
-        symbols = [symbol for symbol in image.symbols if re.fullmatch(own, symbol)]
-        if len(symbols) != 1:
-            continue
-        table = image.constant(symbols[0], "<i4")[: layer.channels]
-        for left, paired in product((0, 8), (False, True)):
-            starts = layer.packed_starts(left, is_paired=paired)
-            if len(table) == len(starts) and (table == starts).all():
-                entry: dict[str, Json] = {"node": node, "symbol": symbols[0]}
-                found.append({**entry, "left": left, "paired": paired})
-                break
     return found
