@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -453,16 +454,25 @@ def test_equal_engines_work_at_the_same_time_on_one_core() -> None:
 
 @pytest.mark.deep
 @pytest.mark.qemu
-def test_searches_in_processes_with_different_hashes_give_the_same_c(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        ("--partition", "collage"),
+        tuple(f"--offload=conv_2d_{n}=vanilla:50,vanilla_1:30" for n in (1, 2, 3)),
+        tuple(f"--offload=conv_2d_{n}=vanilla_2:50,vanilla:50" for n in (2, 3)),
+    ],
+    ids=["a search", "three parts", "two parts"],
+)
+def test_processes_with_different_hashes_write_the_same_c(
+    assignment: Sequence[str], tmp_path: Path
 ) -> None:
     target = ", ".join(f"vanilla -macs-per-cycle={speed}" for speed in (1, 2, 1))
     results: list[list[bytes]] = []
     for seed in ("1", "2"):
         folder = tmp_path / seed
         words = [sys.executable, "-m", "firmwright", "compile", str(DIGITS)]
-        words += ["--board", "mps2-an386", "--target", target]
-        words += ["--partition", "collage", "--partition-log", f"{folder}.jsonl"]
+        words += ["--board", "mps2-an386", "--target", target, *assignment]
+        words += ["--partition-log", f"{folder}.jsonl"]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([*words, "-o", str(folder)], check=True, env=environment)
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -11,7 +11,7 @@ from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
 from firmwright.flows.model.compilation import compile_for, module_after, options_for
 from firmwright.flows.model.model import Model
-from firmwright.ir.core import PoolInfo
+from firmwright.ir.core import UNCONSTRAINED, PoolInfo, VirtualDevice
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.traversal import prim_calls
@@ -110,9 +110,12 @@ def test_a_place_means_the_same_in_text_and_options(row: str) -> None:
         options_for(net(), GIVEN),
     )
     placed = {value.name: value for value in planned.entry_graph.values}
-    assert placed["b"].virtual_device.target == (
-        "cpu1" if place[0] == "cpu1" else text and placed["b"].virtual_device.target
-    )
+    number = int(place[0].removeprefix("cpu"))
+    expected = UNCONSTRAINED
+    if text:
+        scope = place[2] if "scope" in text else ""
+        expected = VirtualDevice("cpu", number, "cpu1" if number else "", scope)
+    assert placed["b"].virtual_device == expected
 
 
 def test_a_constant_is_placed_in_a_pool() -> None:
