@@ -9,10 +9,10 @@ import pytest
 from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import load_board
+from firmwright.device.emulator_plugins import check_plugin_support
 from firmwright.device.instruction_counter import (
     InstructionCount,
     build_counter_plugin,
-    check_plugin_support,
 )
 from firmwright.flows.board.build_cache import cache_root
 from firmwright.flows.board.emulated_board import emulate

@@ -11,7 +11,7 @@ from firmwright.base.errors import DoesNotFitError, ToolMissingError, UsageError
 from firmwright.boards import load_board
 from firmwright.build import build_project
 from firmwright.device import instruction_counter
-from firmwright.device.instruction_counter import check_plugin_support
+from firmwright.device.emulator_plugins import check_plugin_support
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session

@@ -5,7 +5,6 @@ the last call of a root function, and attributes each to the root's instruction 
 caused it.
 """
 
-import hashlib
 import os
 import struct
 import tempfile
@@ -16,20 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.closeable import Closeable
-from firmwright.base.errors import DeviceError, ToolMissingError
+from firmwright.base.errors import DeviceError
+from firmwright.device.emulator_plugins import build_emulator_plugin, plugin_argument
 
-_SOURCE = Path(__file__).with_name("plugin") / "count.c"
-_COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = (
-    "-std=c99",
-    "-D_POSIX_C_SOURCE=200809L",
-    "-O2",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-)
 _MAGIC = 0x32637766
 _HEADER = struct.Struct("<6I")
 _STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (3,))])
@@ -40,7 +29,6 @@ _CELL = np.dtype([("address", "<u4"), ("site", "<u4"), *_COUNTERS])
 _CELLS = 1 << 19
 TracedFunctions: TypeAlias = Sequence[tuple[int, int]]
 """Functions by their addresses and sizes."""
-_TOOL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +85,8 @@ class InstructionCounter(Closeable):
         os.ftruncate(handle, size)  # a sparse file
         os.close(handle)
         self._path = Path(name)
-        parts = {
-            "file": plugin.absolute(),
-            "from": address,
-            "bytes": size_bytes,
-            "out": name,
-        }
-        words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
+        own = plugin_argument(plugin, self._path)
+        words = [own, f"from={address}", f"bytes={size_bytes}"]
         words += [f"steps={self._steps}"] if watched else []
         words += [f"flash={':'.join(map(str, flash))}"] if flash else []
         words += [f"ram={':'.join(map(str, ram))}"] if ram else []
@@ -146,39 +129,4 @@ class InstructionCounter(Closeable):
 
 def build_counter_plugin(folder: Path) -> Path:
     """Compile the plugin in `folder` and return its path, or raise ToolMissingError."""
-    compiler = _find_compiler()
-    files = sorted(_SOURCE.parent.glob("*.[ch]"))
-    sources = b"".join(file.read_bytes() for file in files)
-    key = hashlib.sha256(" ".join(_FLAGS).encode() + sources).hexdigest()[:16]
-    library = folder / f"count-{key}.so"
-    if library.is_file():
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        compiled = Path(work) / library.name
-        command: list[Word] = [compiler, *_FLAGS, _SOURCE, "-o", compiled]
-        failure = "the QEMU plugin does not compile."
-        run_program(command, compiler, timeout_s=_TOOL_TIMEOUT_S, failure=failure)
-        compiled.replace(library)
-    return library
-
-
-def _find_compiler() -> str:
-    for name in _COMPILERS:
-        path = find_program(name)
-        if path:
-            return path
-    what = "counting requires a C compiler for this machine."
-    raise ToolMissingError(what, hint="apt install gcc.")
-
-
-def check_plugin_support(program: str) -> None:
-    path = find_program(program)
-    if path is None:
-        what = f"{program} is not installed."
-        raise ToolMissingError(what, hint="apt install qemu-system.")
-    _, options = run_program([path, "--help"], program, timeout_s=_TOOL_TIMEOUT_S)
-    if "\n-plugin " not in options:
-        hint = "use a QEMU configured with --enable-plugins, such as Debian's."
-        what = f"{program} was built without plugin support."
-        raise ToolMissingError(what, where=path, hint=hint)
+    return build_emulator_plugin("count", folder)

@@ -16,7 +16,7 @@ from firmwright.base.child_process import find_program, run_program
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
-from firmwright.device.instruction_counter import check_plugin_support
+from firmwright.device.emulator_plugins import check_plugin_support
 from firmwright.extensions.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
     KernelComparison,

@@ -14,11 +14,11 @@ from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.base.rounding import divide_up
 from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble
+from firmwright.device.emulator_plugins import check_plugin_support
 from firmwright.device.instruction_counter import (
     InstructionCount,
     InstructionCounter,
     build_counter_plugin,
-    check_plugin_support,
 )
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.firmware_images import build_image

@@ -1,4 +1,4 @@
-"""The counting plugin declares an interface version that its QEMU supports."""
+"""The plugins declare an interface version that their QEMU supports."""
 
 import subprocess
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firmwright.device.instruction_counter import build_counter_plugin
+from firmwright.device.emulator_plugins import build_emulator_plugin
 
 USED = (
     "insn_size",
@@ -48,6 +48,7 @@ int main(int count, char **arguments)
 
 
 @pytest.mark.host_c
+@pytest.mark.parametrize("plugin", ["count", "operands"])
 @pytest.mark.parametrize(
     ("emulator", "lowest", "highest", "functions"),
     [
@@ -59,7 +60,12 @@ int main(int count, char **arguments)
     ],
 )
 def test_the_plugin_declares_a_version_that_the_loading_qemu_supports(
-    emulator: str, lowest: int, highest: int, functions: Sequence[str], tmp_path: Path
+    emulator: str,
+    lowest: int,
+    highest: int,
+    functions: Sequence[str],
+    plugin: str,
+    tmp_path: Path,
 ):
     """The loader exports that QEMU's functions and reads the version as it does."""
     stubs = "".join(
@@ -70,7 +76,7 @@ def test_the_plugin_declares_a_version_that_the_loading_qemu_supports(
     program = tmp_path / f"qemu-{emulator}"
     subprocess.run(["cc", "-rdynamic", source, "-o", program, "-ldl"], check=True)
     done = subprocess.run(
-        [program, build_counter_plugin(tmp_path)],
+        [program, build_emulator_plugin(plugin, tmp_path)],
         capture_output=True,
         text=True,
         check=False,
