@@ -36,7 +36,7 @@ DATA_OPTIONS = """
     header-only-constants help image in-process input input-shape io-buffers iterations jobs json
     key labels license license-file limit-factor maintainer matrix measure measure-stack method
     metric models modes name no-browser no-constant-channels no-inline-asm no-link-params no-nan no-tradeoffs numerics offload
-    one-each op operator optimize output-name package-name package-version pareto partition peers
+    one-each op operator optimize output-name package-name package-version pareto partition pattern peers
     per-image per-tensor pipeline-runs planner pool predict prefix preserve-input print-after
     print-pipeline profile ram ranges recompute reference-model runner runs samples seconds section
     security-counter seed serve silicon strategy stream-input-rows strict target task tcp-port

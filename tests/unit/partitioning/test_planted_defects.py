@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from firmwright.cli.main import main
+from firmwright.conformance.case_tables import conformance_cases
 from firmwright.flows.verify import chain_runs
 from firmwright.flows.verify.chain_runs import CaseSamples, ChainRun
 from firmwright.flows.verify.operator_conformance import NamedCase
 
-FOLDER = Path(__file__).resolve().parents[2] / "backends" / "convolver"
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "tests" / "backends" / "convolver"
+PAGE = ROOT / "docs" / "reference" / "adding-an-accelerator.md"
 Install = Callable[[str, str, dict[str, str]], None]
 pytestmark = pytest.mark.host_c
 
@@ -96,6 +99,12 @@ DEFECTS = {
         RUN,
         RUN
         + "    static volatile int8_t unused;\n    unused = x[n * in_h * in_w * in_c];\n",
+        ("operand access",),
+    ),
+    "read past the end times zero": Defect(
+        C,
+        RUN,
+        RUN + "    y[0] += 0 * *(const volatile int8_t *)&x[n * in_h * in_w * in_c];\n",
         ("operand access",),
     ),
     "constant read past the end without effect": Defect(
@@ -206,6 +215,11 @@ TOGETHER = (
     "products of 32 bits",
 )
 """A defect for each check, in one backend."""
+READS = ("read past the end times zero", "constant read past the end without effect")
+ONE_CASE = "3x3_same_int8"
+IN_EMULATOR = [
+    name for name, defect in DEFECTS.items() if "operand access" in defect.checks
+]
 ALL_VARIANTS = chain_runs.VARIANTS_OF_A_KIND
 
 
@@ -215,22 +229,24 @@ def core_results_once(
 ) -> None:
     """Compile and run the same cases on the core alone for the first backend only.
 
-    Without --deep, one variant of each kind runs.
+    One variant of each kind runs, which finds each defect; all of the right backends
+    with --deep.
     """
     make = ChainRun.samples
 
     def samples(run: ChainRun, cases: Sequence[NamedCase]) -> CaseSamples:
-        key = (run.backend.device, *(case.case.name for case in cases))
+        key = (run.board.name, run.backend.device, *(case.case.name for case in cases))
         if key not in SAMPLES:
             SAMPLES[key] = make(run, cases)
         return SAMPLES[key]
 
     monkeypatch.setattr(ChainRun, "samples", samples)
-    if not request.config.getoption("--deep"):
+    is_right = request.node.name.startswith("test_the_right")
+    if not (is_right and request.config.getoption("--deep")):
         monkeypatch.setattr(chain_runs, "VARIANTS_OF_A_KIND", 1)
 
 
-SAMPLES: dict[tuple[str, ...], CaseSamples] = {}
+SAMPLES: dict[tuple[object, ...], CaseSamples] = {}
 
 
 def texts(*names: str) -> dict[str, str]:
@@ -251,8 +267,11 @@ def texts(*names: str) -> dict[str, str]:
     return files
 
 
-def kit(capfd: pytest.CaptureFixture[str], *, status: int) -> Mapping[str, object]:
-    assert main(["backend", "test", "convolver", "--json"]) == status
+def kit(
+    capfd: pytest.CaptureFixture[str], *, status: int, board: str = "host"
+) -> Mapping[str, object]:
+    words = ["backend", "test", "convolver", "--board", board, "--json"]
+    assert main(words) == status
     return json.loads(capfd.readouterr().out)
 
 
@@ -260,6 +279,16 @@ def checks_of(found: Mapping[str, object]) -> set[str]:
     """Return the checks that found differences."""
     (row,) = found["patterns"]
     return {difference["check"] for difference in row["differing"]}
+
+
+def accesses_of(found: Mapping[str, object]) -> set[str]:
+    """Return the wrong accesses, each with the function."""
+    (row,) = found["patterns"]
+    accesses: set[str] = set()
+    for item in row["differing"]:
+        assert item["check"] == "operand access"
+        accesses.add(f"{item['place']}: {item['problem']}")
+    return accesses
 
 
 def deep_if_built(name: str) -> object:
@@ -292,6 +321,35 @@ def test_the_right_backend_passes_and_each_check_finds_a_defect(
     install("convolver", "convolver:Convolver", texts(*TOGETHER))
     wanted = {check for name in TOGETHER for check in DEFECTS[name].checks}
     assert checks_of(kit(capfd, status=1)) == wanted
+
+
+@pytest.mark.qemu
+def test_in_an_emulator_reads_outside_of_operands_are_found(
+    install: Install, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outputs are right; each access is found where it is, and no other one."""
+    cases = [case for case in conformance_cases("conv2d") if case.name == ONE_CASE]
+    monkeypatch.setattr(chain_runs, "conformance_cases", lambda op: cases)
+    monkeypatch.setattr(chain_runs, "case_variants", lambda op: {})
+    install("convolver", "convolver:Convolver", texts(*READS))
+    found = kit(capfd, status=1, board="mps2-an386")
+    on_the_page = "read of 1 byte: 1 byte after n0_x0"
+    assert on_the_page in PAGE.read_text(encoding="utf-8")
+    assert accesses_of(found) == {
+        f"convolver_run: {on_the_page}",
+        "convolver_run: read of 4 bytes: 1 byte after convolver_conv2d_0.shifts",
+    }
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", ["", *IN_EMULATOR])
+def test_in_an_emulator_each_defect_of_accesses_is_found(
+    name: str, install: Install, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install("convolver", "convolver:Convolver", texts(name))
+    found = kit(capfd, status=1 if name else 0, board="mps2-an386")
+    assert checks_of(found) >= ({"operand access"} if name else set())
 
 
 @pytest.mark.deep

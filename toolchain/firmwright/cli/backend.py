@@ -12,7 +12,7 @@ from firmwright.flows.verify.backend_conformance import (
     BackendTestResult,
     run_backend_test,
 )
-from firmwright.flows.verify.chain_runs import CaseDifference, Check
+from firmwright.flows.verify.chain_runs import AccessCheck, CaseDifference, Check
 from firmwright.flows.verify.operand_checks import OperandFault
 from firmwright.oracle.compare import Difference
 
@@ -25,6 +25,8 @@ def run(args: argparse.Namespace) -> Outcome:
         sample_count=args.samples,
         open_with=make_session_opener(args),
         numerics=args.numerics,
+        is_external=bool(args.port),
+        patterns=args.patterns,
     )
     wrong: set[str] = set()
     for entry in result.entries:
@@ -35,7 +37,10 @@ def run(args: argparse.Namespace) -> Outcome:
         error = MismatchError(f"{count}.", where=f"{result.target} on {result.board}")
     warnings: list[str] = []
     for entry in result.entries:
-        if 2 * len(entry.matched) < len(entry.outcomes):
+        if not entry.matched:
+            reasons = [*entry.reasons.values(), "its operators have no cases."]
+            warnings.append(f"{entry.name} was not tested: {reasons[0]}")
+        elif 2 * len(entry.matched) < len(entry.outcomes):
             warnings.append(
                 f"{entry.name} was tested on {len(entry.matched)} of the "
                 f"{len(entry.outcomes)} cases of its operators only."
@@ -104,8 +109,11 @@ def _format_result(result: BackendTestResult) -> str:
     wrong: list[Sequence[Cell]] = []
     compared = "outputs and numpy meaning" if result.has_numpy_meaning else "outputs"
     checked = "inputs and guard bytes around all buffers checked"
-    if result.checks_operands:
-        checked += ", all accesses and operations of the C checked by sanitizers"
+    match result.access_check:
+        case AccessCheck.SANITIZERS:
+            checked += ", all accesses and operations of the C checked by sanitizers"
+        case AccessCheck.EMULATOR:
+            checked += ", all accesses of the operators checked in the emulator"
     texts = [
         f"{result.samples} samples, twice, for each case on {result.board}: {compared} "
         f"compared with the core alone, {checked}."

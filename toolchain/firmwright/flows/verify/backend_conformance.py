@@ -5,7 +5,7 @@ others appended. Both firmware images run on the same board and samples, each sa
 twice. The backend's outputs there and in the TIR interpreter must equal the core's bit
 for bit, also when the core reads them at once; inputs, and guard bytes around the
 buffers, must keep their values. On the host, sanitizers check every access and
-operation of the C.
+operation of the C; in QEMU, a plugin checks every access.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,12 @@ from firmwright.boards import load_board
 from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.model.given_options import GivenOptions
 from firmwright.flows.verify.chain_runs import (
+    AccessCheck,
     CaseDifference,
     CaseOutcome,
     ChainOutcome,
     ChainRun,
-)
-from firmwright.flows.verify.operand_checks import (
-    can_check_operands,
+    access_check_of,
 )
 from firmwright.flows.verify.operator_chains import (
     OperatorChain,
@@ -31,7 +30,7 @@ from firmwright.flows.verify.operator_chains import (
 )
 from firmwright.ir.core import PoolInfo, Target
 from firmwright.ir.settings import NumericsProfile
-from firmwright.targets.backend import Backend
+from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_calls import library_version, transfer_cycles
 from firmwright.targets.registry import backend_of, parse_target
 
@@ -46,6 +45,8 @@ class PatternResult:
     outcomes: Mapping[str, CaseOutcome]
     variants: Mapping[str, tuple[CaseDifference, ...]]
     """The differences of the variants of cases that were run."""
+    reasons: Mapping[str, str]
+    """The backend's reasons for cases that it rejects."""
 
     @property
     def matched(self) -> list[str]:
@@ -54,6 +55,11 @@ class PatternResult:
     @property
     def rejected(self) -> list[str]:
         return [case for case, found in self.outcomes.items() if found is None]
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether it matches none of its cases, and not all are rejected by reasons."""
+        return len(self.reasons) < len(self.outcomes) and not self.matched
 
     @property
     def differing(self) -> list[tuple[str, CaseDifference]]:
@@ -74,8 +80,7 @@ class BackendTestResult:
     entries: tuple[PatternResult, ...]
     has_numpy_meaning: bool
     """Whether the kernels consist of TIR, not of calls of generated C."""
-    checks_operands: bool
-    """Whether the accesses and operations of all C were checked, as on the host."""
+    access_check: AccessCheck
 
 
 def run_backend_test(
@@ -86,8 +91,16 @@ def run_backend_test(
     open_with: SessionOpener = open_session,
     numerics: NumericsProfile = "litert",
     board_dirs: tuple[Path, ...] = (),
+    is_external: bool = False,
+    patterns: Sequence[str] = (),
 ) -> BackendTestResult:
-    """Test the backend's table on a board; UsageError if an entry matches no case."""
+    """Test the backend's table on a board, or only the entries of some names.
+
+    With `is_external`, the firmware runs behind a port, not in the board's emulator.
+
+    Raises:
+        UsageError: there is no such entry, or one matches no case, without reasons.
+    """
     backend = backend_of(parse_target(target))
     if backend is None:
         raise UsageError(
@@ -101,25 +114,18 @@ def run_backend_test(
         others = tuple(PoolInfo(name) for name in own_pools if name != HOST_POOL)
         given["pools"] = (PoolInfo(HOST_POOL), *others)
     _call_other_methods(backend, parse_target(target))
+    check = AccessCheck.NONE if is_external else access_check_of(board)
     found: list[ChainOutcome] = []
-    for chain in _chains(backend):
-        run = ChainRun(backend, target, board, chain, sample_count, open_with, given)
+    entries = _chosen_entries(backend, patterns)
+    for chain in _chains(entries):
+        run = ChainRun(
+            backend, target, board, chain, sample_count, open_with, given, check
+        )
         found += run.outcomes()
-    results = tuple(_result_of(entry.name, found) for entry in backend.table)
-    for entry, result in zip(backend.table, results, strict=True):
-        if not result.matched:
-            ops: set[str] = set()
-            for chain in operator_chains(entry.pattern):
-                ops.update(part.op for part in chain)
-            raise UsageError(
-                f"the pattern {entry.name} matches none of the {len(result.outcomes)} "
-                f"cases of {', '.join(sorted(ops)) or 'its operators'}.",
-                where=f"backend {backend.name}",
-                hint=(
-                    "relax the pattern or its predicate, or change the target's "
-                    "attributes."
-                ),
-            )
+    results = tuple(_result_of(entry.name, found) for entry in entries)
+    for entry, result in zip(entries, results, strict=True):
+        if result.is_unexpected or not any(each.matched for each in results):
+            raise _untested_error(backend, entry, result)
     has_meaning = backend.kind.hooks.relay_to_runtime is None
     return BackendTestResult(
         target=target,
@@ -127,7 +133,39 @@ def run_backend_test(
         samples=sample_count,
         entries=results,
         has_numpy_meaning=has_meaning,
-        checks_operands=board.is_host and can_check_operands(),
+        access_check=check,
+    )
+
+
+def _chosen_entries(
+    backend: Backend, patterns: Sequence[str]
+) -> Sequence[PatternEntry]:
+    """Return the entries named BACKEND.PATTERN or PATTERN; all for no names."""
+    if not patterns:
+        return backend.table
+    entries = {entry.name: entry for entry in backend.table}
+    names = [name if name in entries else f"{backend.name}.{name}" for name in patterns]
+    for given, name in zip(patterns, names, strict=True):
+        if name not in entries:
+            raise UsageError(
+                f"there is no pattern {given!r}.",
+                where=f"backend {backend.name}",
+                hint=f"use one of {', '.join(entries)}.",
+            )
+    return [entry for name, entry in entries.items() if name in names]
+
+
+def _untested_error(
+    backend: Backend, entry: PatternEntry, result: PatternResult
+) -> UsageError:
+    ops: set[str] = set()
+    for chain in operator_chains(entry.pattern):
+        ops.update(part.op for part in chain)
+    return UsageError(
+        f"the pattern {entry.name} matches none of the {len(result.outcomes)} "
+        f"cases of {', '.join(sorted(ops)) or 'its operators'}.",
+        where=f"backend {backend.name}",
+        hint="relax the pattern or its predicate, or change the target's attributes.",
     )
 
 
@@ -142,13 +180,14 @@ def _result_of(entry: str, found: Sequence["ChainOutcome"]) -> PatternResult:
     own = [item for item in found if item.entry == entry]
     outcomes = {item.case: item.outcome for item in own if not item.is_variant}
     variants = {item.case: item.outcome or () for item in own if item.is_variant}
-    return PatternResult(entry, outcomes, variants)
+    reasons = {item.case: item.reason for item in own if item.reason}
+    return PatternResult(entry, outcomes, variants, reasons)
 
 
-def _chains(backend: Backend) -> Iterable[OperatorChain]:
-    """Return each distinct operator chain of the table."""
+def _chains(entries: Sequence[PatternEntry]) -> Iterable[OperatorChain]:
+    """Return each distinct operator chain of the entries."""
     chains_by_ops: dict[tuple[str, ...], OperatorChain] = {}
-    for entry in backend.table:
+    for entry in entries:
         for chain in operator_chains(entry.pattern):
             chains_by_ops.setdefault(tuple(part.op for part in chain), chain)
     return chains_by_ops.values()

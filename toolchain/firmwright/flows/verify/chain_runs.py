@@ -19,6 +19,10 @@ from firmwright.flows.model.given_options import GivenOptions
 from firmwright.flows.model.model import Model, partition
 from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.flows.samples.sample_batches import Tensors
+from firmwright.flows.verify.emulated_operands import (
+    can_watch_operands,
+    run_watched,
+)
 from firmwright.flows.verify.guard_bytes import GuardedFirmware, insert_guard_bytes
 from firmwright.flows.verify.operand_checks import (
     OperandFault,
@@ -57,6 +61,25 @@ VARIANTS_OF_A_KIND = 4
 """The least number of variants of each kind that run, if that many are matched."""
 
 
+class AccessCheck(Enum):
+    """The way to check that operators access only their operands."""
+
+    NONE = "none"
+    SANITIZERS = "sanitizers"
+    """Of the C of kernels and backend, on the host, with that of its operations."""
+    EMULATOR = "emulator"
+    """A plugin of QEMU."""
+
+
+def access_check_of(board: Board) -> AccessCheck:
+    """Return the check that board and computer allow."""
+    if board.is_host and can_check_operands():
+        return AccessCheck.SANITIZERS
+    if can_watch_operands(board):
+        return AccessCheck.EMULATOR
+    return AccessCheck.NONE
+
+
 class Check(Enum):
     """A property that the kit checks of each case."""
 
@@ -87,12 +110,24 @@ CaseOutcome = tuple[CaseDifference, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class ChainOutcome:
-    """The outcome of a case, or variant, for an entry of the table."""
+    """The outcome of a case, or variant, for an entry of the table.
+
+    `reason` is the backend's for a case that it rejects, or "".
+    """
 
     entry: str
     case: str
     outcome: CaseOutcome
-    is_variant: bool
+    is_variant: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedCases:
+    """The entry that matches each case, and reasons of the backend for others."""
+
+    owners: Mapping[str, str]
+    reasons: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +150,19 @@ class ChainRun:
     sample_count: int
     open_with: SessionOpener
     options: GivenOptions
+    access_check: AccessCheck
 
     def outcomes(self) -> Iterator[ChainOutcome]:
         """Yield the outcomes for the entries that may match the chain."""
         first = self.chain[0].op
         cases = [NamedCase(first, case) for case in conformance_cases(first)]
+        if not cases:
+            return
         kinds: list[list[NamedCase]] = []
         for variants in case_variants(first).values():
             kinds.append([NamedCase(first, case) for case in variants])
-        owners = self._matched_entries([*cases, *chain.from_iterable(kinds)])
+        matched = self._matched([*cases, *chain.from_iterable(kinds)])
+        owners = matched.owners
         tested = [item for item in cases if item.case.name in owners]
         chosen = list(_chosen_variants(kinds, owners))
         differences = self._all_differences([*tested, *chosen])
@@ -134,12 +173,14 @@ class ChainRun:
             is_variant = number >= len(tested)
             yield ChainOutcome(owners[name], f"{ops} {name}", found, is_variant)
         for item in cases:
-            if item.case.name in owners:
+            name = item.case.name
+            if name in owners:
                 continue
+            reason = matched.reasons.get(name, "")
             for entry in self.backend.table:
                 if self.chain in operator_chains(entry.pattern):
-                    label = f"{ops} {item.case.name}"
-                    yield ChainOutcome(entry.name, label, None, is_variant=False)
+                    label = f"{ops} {name}"
+                    yield ChainOutcome(entry.name, label, None, reason=reason)
 
     def _all_differences(
         self, cases: Sequence[NamedCase]
@@ -159,18 +200,22 @@ class ChainRun:
         visible = self.backend.visible_pools
         return visible[1:] if visible else self.backend.pools
 
-    def _matched_entries(self, cases: Sequence[NamedCase]) -> dict[str, str]:
-        """Return the pattern entry that matches each case, by the case's name."""
+    def _matched(self, cases: Sequence[NamedCase]) -> MatchedCases:
+        """Partition a module of all cases."""
         numerics = self.options.get("numerics", "litert")
         module = append_operators(cases_module(cases), self.chain[1:])
         model = Model(module.with_numerics(numerics))
         partitioned = partition(model, self.target).module
-        entries: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for function in partitioned.functions.values():
             if isinstance(function, Function) and function.attrs.get("composite"):
                 number = _case_of(function.results[0].name)
-                entries[cases[number].case.name] = str(function.attrs["composite"])
-        return entries
+                owners[cases[number].case.name] = str(function.attrs["composite"])
+        reasons: dict[str, str] = {}
+        for rejection in partitioned.results.rejections:
+            name = cases[_case_of(rejection.tensor)].case.name
+            reasons[name] = rejection.reason
+        return MatchedCases(owners, reasons)
 
     def samples(self, cases: Sequence[NamedCase]) -> CaseSamples:
         """Make the samples of cases and the core's results."""
@@ -191,7 +236,7 @@ class ChainRun:
         compiled = self._compiled(samples.module, self.target, pool)
         guarded = insert_guard_bytes(compiled)
         sent = guarded.with_guards(inputs)
-        actual, faults = self._checked_outputs(guarded.compiled, sent)
+        actual, faults = self._checked_outputs(guarded, sent)
         for number, fault in _faults_by_case(compiled, faults):
             check = Check.ACCESS if fault.is_access else Check.DEFINED
             yield number, CaseDifference(check, fault, pool)
@@ -222,11 +267,15 @@ class ChainRun:
         return compile_cases(module, self.board.name, given)
 
     def _checked_outputs(
-        self, compiled: Compilation, inputs: Sequence[Tensors]
+        self, guarded: GuardedFirmware, inputs: Sequence[Tensors]
     ) -> tuple[Sequence[Tensors], Sequence[OperandFault]]:
-        """Run firmware that checks accesses, on the host; none after a crash."""
-        if not (self.board.is_host and can_check_operands()):
-            return self._outputs(compiled, inputs), ()
+        """Run firmware with checked accesses; there are no outputs after a crash."""
+        compiled = guarded.compiled
+        match self.access_check:
+            case AccessCheck.NONE:
+                return self._outputs(compiled, inputs), ()
+            case AccessCheck.EMULATOR:
+                return run_watched(guarded, inputs, self.open_with)
         outputs: Sequence[Tensors] = ()
         with tempfile.TemporaryDirectory(prefix="firmwright-kit-") as folder:
             image = build_checked_image(compiled, Path(folder))

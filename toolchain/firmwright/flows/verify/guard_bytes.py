@@ -1,4 +1,7 @@
-"""Firmware with guard bytes around all buffers, which inputs set and outputs show."""
+"""Firmware with guard bytes around all buffers and after all constants.
+
+Inputs set the bytes around buffers, and outputs show them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,25 +9,34 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import UINT8, Array
+from firmwright.codegen.function_printer import ram_constants
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.ir import tir
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import TensorType
-from firmwright.ir.module import IoTensor
+from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.plan import BufferInfo, Placement, RelocatedBuffer
+from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.oracle.compare import Difference
+from firmwright.passes.map_functions import map_prim_funcs
 from firmwright.pipeline import Compilation, emit_compilation
 from firmwright.usmp.redzones import insert_redzones
 
 _BEFORE, _AFTER = "guard_before_", "guard_after_"
+_CONSTANT_GUARD_BYTES, _WITH_GUARD = 64, "_with_guard"
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedFirmware:
-    """A compilation with guard bytes, and the buffers by pool, at tensor offsets."""
+    """A compilation with guard bytes, and the buffers by pool, at tensor offsets.
+
+    `constant_bytes` has the sizes of constants without guards, by their names.
+    """
 
     compiled: Compilation
     buffers: Mapping[str, Sequence[RelocatedBuffer]]
+    constant_bytes: Mapping[str, int]
 
     def with_guards(self, samples: Sequence[Tensors]) -> list[Tensors]:
         """Return the samples with random bytes for the guards."""
@@ -86,7 +98,7 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
     pool, buffers and guards, is an input with random bytes and an output with the bytes
     after a run.
     """
-    module, moved = insert_redzones(compiled.module)
+    module, moved = insert_redzones(_with_longer_constants(compiled.module))
     main = module.aot_main
     plan = module.memory_plan
     kept = {info.name for info in plan.buffers if info.kind in ("const", "state")}
@@ -125,4 +137,34 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
     guarded = emit_compilation(
         replace(compiled, module=module, record=None), compiled.source
     )
-    return GuardedFirmware(guarded, buffers)
+    constants = compiled.module.constants.items()
+    sizes = {name: constant.size_bytes for name, constant in constants}
+    return GuardedFirmware(guarded, buffers, sizes)
+
+
+def _with_longer_constants(module: IRModule) -> IRModule:
+    """Return the module with zeros after each linked constant, not part of it.
+
+    Those that are copied to pools stay as they are.
+    """
+    main = module.aot_main
+    copied = {name for name, _ in ram_constants(module, main)}
+    copied.update(state.initial for state in module.io.state)
+    longer: dict[str, Constant] = {}
+
+    def rule(node: Node) -> Node | None:
+        if not isinstance(node, tir.AllocateConst) or node.constant in copied:
+            return None
+        buffer, constant = node.buffer, module.constants[node.constant]
+        guard = _CONSTANT_GUARD_BYTES // constant.dtype.size_bytes
+        elements = constant.size_bytes // constant.dtype.size_bytes + guard
+        data = constant.data + bytes(_CONSTANT_GUARD_BYTES)
+        longer[constant.name] = replace(constant, shape=(elements,), data=data)
+        name = f"{buffer.name}{_WITH_GUARD}"
+        whole = replace(buffer, name=name, shape=(elements,), strides=None)
+        source = tir.AccessPtr(whole, tir.IntImm(0, INDEX), elements - guard, "r")
+        body = tir.DeclBuffer(buffer, source, node.body)
+        return tir.AllocateConst(whole, node.constant, body)
+
+    module = map_prim_funcs(module, lambda function: rewrite_func(function, rule))
+    return replace(module, constants={**module.constants, **longer})

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -18,6 +19,7 @@ from firmwright.artifacts import Image
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.child_process import find_program
 from firmwright.base.templates import render_template
+from firmwright.boards import Compiler
 from firmwright.build import build_project
 from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
@@ -69,19 +71,30 @@ def can_check_operands() -> bool:
 
 def build_checked_image(compiled: Compilation, folder: Path) -> Image:
     """Build firmware of this computer that logs wrong accesses in `folder`."""
+    header = format_operand_checks(compiled.module, compiled.c_prefix, folder / _LOG)
+    return build_with_probes(compiled, folder, header, CHECK_FLAGS, COMPILER)
+
+
+def build_with_probes(
+    compiled: Compilation,
+    folder: Path,
+    header: str,
+    flags: Sequence[str],
+    compiler: Compiler | None = None,
+) -> Image:
+    """Build firmware in `folder` with the text of a header of probes and more flags."""
     name = compiled.c_prefix
     write_project(compiled.project(), folder)
-    header = format_operand_checks(compiled.module, name, folder / _LOG)
     file = folder / "model" / f"{name}_operands.h"
     file.write_text(header, encoding="utf-8", newline="\n")
-    macro = f"-D{name.upper()}_PROBE_HEADER"
+    macro = f'-D{name.upper()}_PROBE_HEADER=\\"{file.name}\\"'
     return build_project(
         folder,
-        compiler=COMPILER,
+        compiler=compiler,
         objects=object_folder(),
         is_own=True,
         allow_stack=True,
-        extra_flags=(*CHECK_FLAGS, f'{macro}=\\"{name}_operands.h\\"'),
+        extra_flags=(*flags, macro),
     )
 
 
@@ -98,18 +111,11 @@ def format_operand_checks(
     main = module.aot_main
     name = to_c_identifier(prefix or module.name)
     pools = [param.name for param in main.params if param.role == "pool"]
-    placed = _placed_buffers_and_views(main)
-    calls = [call for call in prim_calls(main.body) if call.op >= 0]
-    has_devices = any(call.device for call in prim_calls(main.body))
     rows: set[tuple[int, int, int, int]] = set()
-    for call in calls:
-        buffers: list[PlacedBuffer] = []
-        for arg in call.args:
-            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in placed:
-                buffers.append(placed[arg.buffer.name])
-        for place in placed.values() if has_devices else buffers:
+    for operator, places in operand_places(main).items():
+        for place in places:
             pool = pools.index(place.pool)
-            rows.add((call.op, pool, place.offset, place.buffer.size_bytes))
+            rows.add((operator, pool, place.offset, place.buffer.size_bytes))
     return render_template(
         "firmwright.build",
         "operand_checks.h.j2",
@@ -119,8 +125,31 @@ def format_operand_checks(
         pools=[(pool, ModelNames(name).macro(pool)) for pool in pools],
         rows=sorted(rows),
         log="" if log is None else json.dumps(str(log)),
-        has_devices=has_devices,
+        has_devices=has_devices(main),
     )
+
+
+def has_devices(main: tir.PrimFunc) -> bool:
+    """Return whether other devices execute calls while the core goes on."""
+    return any(call.device for call in prim_calls(main.body))
+
+
+def operand_places(main: tir.PrimFunc) -> Mapping[int, Sequence[PlacedBuffer]]:
+    """Return the buffers in pools that each operator may access, by its index.
+
+    With devices, these are the arguments of all calls.
+    """
+    placed = _placed_buffers_and_views(main)
+    places: dict[int, list[PlacedBuffer]] = {}
+    for call in prim_calls(main.body):
+        own = places.setdefault(call.op, [])
+        for arg in call.args:
+            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in placed:
+                own.append(placed[arg.buffer.name])
+    if has_devices(main):
+        every = list(chain.from_iterable(places.values()))
+        places = dict.fromkeys(places, every)
+    return {operator: own for operator, own in places.items() if operator >= 0}
 
 
 def _placed_buffers_and_views(main: tir.PrimFunc) -> Mapping[str, PlacedBuffer]:
