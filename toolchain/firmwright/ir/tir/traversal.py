@@ -226,6 +226,32 @@ def with_body(func: tir.PrimFunc, body: tir.Stmt) -> tir.PrimFunc:
     return func if body is func.body else replace(func, body=body)
 
 
+def map_steps(node: tir.Stmt, change: Callable[[tir.Stmt], tir.Stmt]) -> tir.Stmt:
+    """Apply `change` to the steps of an AOT main: calls, and whole loops or branches.
+
+    Sequences and declarations are traversed, in the order of the text.
+    """
+    match node:
+        case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
+            return replace(node, body=map_steps(node.body, change))
+        case tir.Seq(stmts):
+            return make_sequence([map_steps(part, change) for part in stmts])
+        case _:
+            return change(node)
+
+
+def main_steps(node: tir.Stmt) -> Iterator[tir.Stmt]:
+    """Yield the steps of an AOT main, as `map_steps` visits them."""
+    match node:
+        case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
+            yield from main_steps(node.body)
+        case tir.Seq(stmts):
+            for part in stmts:
+                yield from main_steps(part)
+        case _:
+            yield node
+
+
 def make_sequence(stmts: list[tir.Stmt]) -> tir.Stmt:
     """Return a `Seq` of the statements, with nested sequences flattened."""
     flat: list[tir.Stmt] = []

@@ -7,7 +7,7 @@ With scope `async` the copy starts before the preceding step and is awaited afte
 one copy at a time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -118,7 +118,7 @@ class _ConstantStager:
             if module.constants[node.constant].pool in read:
                 self.linked[node.buffer.name] = node.constant
         self.sources: dict[str, tir.Buffer] = {}
-        self.steps = [self._loads(step) for step in _main_steps(main.body)]
+        self.steps = [self._loads(step) for step in traversal.main_steps(main.body)]
         self.position = 0
         self.viewed: set[str] = set()
 
@@ -126,7 +126,8 @@ class _ConstantStager:
         return {block.constant.name: block.constant for block in self.blocks.values()}
 
     def body(self) -> tir.Stmt:
-        body = self._rewritten(without_linked_constants(self.main.body, self.linked))
+        body = without_linked_constants(self.main.body, self.linked)
+        body = traversal.map_steps(body, self._next_step)
         for load in reversed(list(chain.from_iterable(self.steps))):
             body = tir.Allocate(load.staging, body, "scratch")
         for name, source in reversed(self.sources.items()):
@@ -173,16 +174,9 @@ class _ConstantStager:
         constant = Constant(name, UINT8, (len(data),), bytes(data), pool)
         return _StagedBlock(constant, offsets, pool in self.asynchronous)
 
-    def _rewritten(self, stmt: tir.Stmt) -> tir.Stmt:
-        match stmt:
-            case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
-                return replace(stmt, body=self._rewritten(stmt.body))
-            case tir.Seq(stmts):
-                return traversal.make_sequence(list(map(self._rewritten, stmts)))
-            case _:
-                position = self.position
-                self.position += 1
-                return self._step(stmt, position)
+    def _next_step(self, step: tir.Stmt) -> tir.Stmt:
+        self.position += 1
+        return self._step(step, self.position - 1)
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
         """Return the step with its loads and, in parallel, the next step's load."""
@@ -227,17 +221,6 @@ class _ConstantStager:
         for name, view in reversed(views.items()):
             body = tir.DeclBuffer(view, sources[name], body)
         return body
-
-
-def _main_steps(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
-    match stmt:
-        case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
-            yield from _main_steps(stmt.body)
-        case tir.Seq(stmts):
-            for part in stmts:
-                yield from _main_steps(part)
-        case _:
-            yield stmt
 
 
 PASS = Pass("stage-constants", run)
