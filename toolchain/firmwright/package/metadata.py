@@ -277,7 +277,7 @@ def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
         match node:
             case tir.PrimFuncCall(op=op):
                 yield op
-            case tir.BufferStore():
+            case tir.BufferStore() | tir.Evaluate():
                 yield summaries.NO_OPERATOR
             case tir.If(cond=cond) | tir.While(cond=cond) if _loads(cond):
                 yield summaries.NO_OPERATOR
