@@ -32,7 +32,7 @@ DATA_OPTIONS = """
     boards boards-dir c-api c-standard check-plan chip chips classes clock compare compile-time
     compiler compress-weights concurrent confirm console const-pool count-instructions cycles
     dataset debug devices dry-run elide-constants emit-descriptor emit-probe-callback emit-step-api
-    exclude expect fallback find find-first-divergence firmware fit fix-input flash format from
+    exclude expect fallback find find-first-divergence firmware fit fix-input flash format from harden
     header-only-constants help image in-process input input-shape io-buffers iterations jobs json
     key labels license license-file limit-factor maintainer matrix measure measure-stack method
     metric models modes name no-browser no-constant-channels no-inline-asm no-link-params no-nan no-tradeoffs numerics offload

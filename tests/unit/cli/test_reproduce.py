@@ -56,6 +56,7 @@ EVERYTHING = Options(
     constants_in_header=True,
     weight_independent=True,
     no_nan=True,
+    harden=True,
 )
 
 

@@ -17,7 +17,7 @@ ram_bytes=1000 flash_bytes=2000 ramfunc_bytes=300 short_loops=true flash_stalls=
 offload=[["a","npu:40"]] recompute=true compress_weights=true pipeline_runs=true
 weight_independent=true no_nan=true tuning="digest"
 devices=["cpu0","npu0"] fallback=true engine_core="npu0" copiers=["dma0"]
-program_bandwidth=0.5 program_latency=3 all_channels=true axis=["time",1,128]
+program_bandwidth=0.5 program_latency=3 all_channels=true harden=true axis=["time",1,128]
 offload_shares=[["b","npu:30"]] partitioned=["npu"]
 rejections=[["softmax","y","npu","rounds"]] passes=["prune"] stage="usmp"
 live_channels=[["x",[0,2]]] pipelined_runs=1 visible_pools=[["","cpu0","sram"],["npu","npu0"]]

@@ -27,6 +27,7 @@ from firmwright.ir.tir import traversal
 from firmwright.ir.tir.flat_index import fold_index
 from firmwright.ir.tir.traversal import Node
 from firmwright.ops import intrinsics
+from firmwright.ops.memory_sums import REQUIRE_EQUAL
 from firmwright.passes.tir.externalize_constants import linked_constants
 
 
@@ -296,6 +297,10 @@ class AotMainPrinter(StmtPrinter):
 
     def evaluate(self, node: tir.Evaluate) -> None:
         name, args = node.call.name, node.call.args
+        if name == REQUIRE_EQUAL.name:
+            found, expected = (self.exprs.as_type(arg, UINT32).text for arg in args)
+            self.refuse([f"{found} != {expected}"], "e_corrupt")
+            return
         if name not in intrinsics.CONSTANT_LOADS:
             super().evaluate(node)
             return

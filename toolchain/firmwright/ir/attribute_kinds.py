@@ -115,6 +115,7 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "optimize": one_of(tuple(Minimize)),
     **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
     "source_sha256": TEXT,
+    "harden": TRUTH,
     "engine_core": either(TEXT, TEXTS),
     **dict.fromkeys(
         ("link_params", "fallback", "recompute", "compress_weights", "no_nan"), TRUTH

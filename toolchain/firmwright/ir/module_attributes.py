@@ -74,6 +74,7 @@ def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
         "program_bandwidth": speed.bandwidth if speed else None,
         "program_latency": speed.latency if speed else None,
         "all_channels": settings.all_channels or None,
+        "harden": settings.harden or None,
         "axis": (axis.name, axis.least, axis.most) if axis else None,
     }
 
@@ -153,6 +154,7 @@ def _read_settings(reader: _AttributeReader) -> Settings:
         weight_independent=reader.flag("weight_independent"),
         no_nan=reader.flag("no_nan"),
         all_channels=reader.flag("all_channels"),
+        harden=reader.flag("harden"),
         offload=reader.pairs("offload"),
         axis=reader.axis("axis"),
     )

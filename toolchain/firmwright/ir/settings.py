@@ -109,6 +109,7 @@ class Settings:
         weight_independent: Whether the code suits all weights of the same shapes.
         no_nan: Whether the user promises that no float is NaN.
         all_channels: Whether kernels compute even channels that no input changes.
+        harden: Whether a run checks its memory by checksums.
         offload: Operators that the user assigns to targets, removed when they are
             assigned.
         axis: The axis whose size every run gives, or None.
@@ -127,6 +128,7 @@ class Settings:
     weight_independent: bool = False
     no_nan: bool = False
     all_channels: bool = False
+    harden: bool = False
     offload: OffloadRequests = ()
     axis: BoundedAxis | None = None
 

@@ -25,6 +25,7 @@ from firmwright.ops.float32_requantize import (
 from firmwright.ops.float_sum_order import ADD_RUN
 from firmwright.ops.gate_functions import GATE_FUNCTION_INTRINSICS
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
+from firmwright.ops.memory_sums import MEMORY_SUM_INTRINSICS
 from firmwright.ops.storage_types import STORAGE_INTRINSICS
 
 
@@ -263,6 +264,7 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
     **FIXED_POINT_INTRINSICS,
     **GATE_FUNCTION_INTRINSICS,
     **FLOAT_FUNCTIONS,
+    **MEMORY_SUM_INTRINSICS,
     **STORAGE_INTRINSICS,
     **{
         item.name: item

@@ -90,6 +90,7 @@ def _settings(model: IRModule, board: Board, options: Options) -> Settings:
         weight_independent=options.weight_independent,
         no_nan=options.no_nan,
         all_channels=not options.constant_channels,
+        harden=options.harden,
         offload=options.offload or model.settings.offload,
     )
 

@@ -59,6 +59,7 @@ class Options:
     constant_channels: bool = True
     weight_independent: bool = False
     no_nan: bool = False
+    harden: bool = False
     update_of: ProgramRecord | None = None
 
     @property

@@ -42,6 +42,8 @@ from firmwright.passes.graph.multi_core_split import split_over_cores
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.passes.tir import dce
 from firmwright.passes.tir.assign_ramfuncs import assign_ramfuncs
+from firmwright.passes.tir.column_sums import record_products
+from firmwright.passes.tir.harden import harden
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
 from firmwright.pipeline.bounded_selection import select_bounded
 from firmwright.pipeline.checked_requests import with_checked_requests
@@ -121,9 +123,10 @@ def _built_passes(
         "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
-        SELECTION_PASS: lambda module: _lower_and_select(
-            module, options, memo, resized
+        SELECTION_PASS: lambda module: _with_products(
+            module, _lower_and_select(module, options, memo, resized)
         ),
+        "harden": lambda module: harden(module, collect_intrinsics(module, INTRINSICS)),
         "compress-weights": lambda module: compress_weights(
             module, kernel_cost_estimator(module)
         ),
@@ -224,6 +227,10 @@ def _lower_and_select(
         if complete is not None:
             return complete
     return KernelSelector(module, lowering.calls(), lowering.rows, oracle).select()
+
+
+def _with_products(graph: IRModule, selected: IRModule) -> IRModule:
+    return record_products(graph, selected) if graph.settings.harden else selected
 
 
 def _select_for_axis(

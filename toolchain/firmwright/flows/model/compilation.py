@@ -159,6 +159,7 @@ def _recorded_settings(settings: Settings) -> OptionValues:
         "pipeline_runs": settings.pipeline_runs,
         "weight_independent": settings.weight_independent,
         "no_nan": settings.no_nan,
+        "harden": settings.harden,
         "constant_channels": not settings.all_channels,
         "fallback": settings.devices.has_fallback,
     }

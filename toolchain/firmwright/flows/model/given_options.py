@@ -58,6 +58,7 @@ class _PlainOptions(TypedDict, total=False):
     analysis_hints: bool
     weight_independent: bool
     no_nan: bool
+    harden: bool
 
 
 class GivenOptions(_PlainOptions, total=False):
