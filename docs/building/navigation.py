@@ -35,6 +35,8 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "ship.md": (
         "safety.md",
         "reference/proof-bundles.md",
+        "reference/hardening.md",
+        "reference/qualification.md",
         "reference/mcuboot.md",
         "reference/misra.md",
     ),
