@@ -176,14 +176,17 @@ def test_digits_is_bit_exact_for_every_constant_pool(
     done = compiled("digits", board=M4, const_pools=psram(scope))
     image = build_image(done)
     assert verify(done, samples=3).mismatches == 0
-    share = share_loaded(done, image)
+    share, folded_bytes = share_loaded(done, image), 16
     if scope == "global":
-        assert share > 0.98, "compilers fold a small array with constant indices"
+        assert share > 0.98
+        folded_bytes += 40  # the compiler folds the last bias
     else:
         assert share == 0.0
     used = {region.name: region.used_bytes for region in image.sizes.regions}["psram"]
     image_bytes = done.metadata["pools"]["psram"]["bytes"]
-    assert used == 0 if scope in ("port", "async") else used >= image_bytes - 16
+    assert (
+        used == 0 if scope in ("port", "async") else used >= image_bytes - folded_bytes
+    )
     assert image.bin is not None
     assert image.bin.stat().st_size < 65_536, (
         "external constants are not part of the .bin"
