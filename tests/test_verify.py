@@ -14,15 +14,9 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.sample_batches import SampleBatch, generate_samples
 from firmwright.flows.verify.verification import Verification, verify
+from tests import mlperf_tiny
 
 KWS = "kws_ref_model.tflite"
-INTEGER = (
-    KWS,
-    "vww_96_int8.tflite",
-    "pretrainedResnet_quant.tflite",
-    "ad01_int8.tflite",
-    "str_ww_ref_model.tflite",
-)
 FLOAT = (
     "kws_ref_model_float32.tflite",
     "vww_96_float.tflite",
@@ -77,7 +71,7 @@ def assert_exact(found: Verification, board: str, count: int) -> None:
 @pytest.mark.sampled(2)
 @models
 @arm
-@pytest.mark.parametrize("model", INTEGER)
+@pytest.mark.parametrize("model", mlperf_tiny.FILES)
 def test_integer_models_are_bit_exact_on_the_m4(
     model: str, model_path: Callable[[str], Path]
 ):
@@ -86,7 +80,9 @@ def test_integer_models_are_bit_exact_on_the_m4(
 
 @models
 @host_c
-@pytest.mark.parametrize("model", small_first(INTEGER, "vww", "pretrained", "ad01"))
+@pytest.mark.parametrize(
+    "model", small_first(mlperf_tiny.FILES, "vww", "pretrained", "ad01")
+)
 def test_integer_models_are_bit_exact_on_the_host(
     model: str, model_path: Callable[[str], Path]
 ):
@@ -224,7 +220,7 @@ def test_every_option_is_bit_exact(options: dict[str, object], digits_path: Path
 @models
 @pytest.mark.parametrize("board", [*host_and_m4, *other_boards])
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
-@pytest.mark.parametrize("model", INTEGER)
+@pytest.mark.parametrize("model", mlperf_tiny.FILES)
 def test_the_whole_grid_is_bit_exact(
     model: str, numerics: str, board: str, model_path: Callable[[str], Path]
 ):

@@ -11,14 +11,8 @@ import firmwright as fw
 from firmwright.boards import load_board
 from firmwright.build.zig_toolchain import zig_command, zig_target
 from firmwright.flows.board.firmware_images import build_image
+from tests import mlperf_tiny
 
-MODELS = (
-    "ad01_int8",
-    "kws_ref_model",
-    "pretrainedResnet_quant",
-    "str_ww_ref_model",
-    "vww_96_int8",
-)
 BOARDS = ("mps3-an547-m52", "mps3-an547-m85", "mps3-an547")
 DISASSEMBLERS = (
     ("arm-none-eabi-objdump", "-d"),
@@ -54,7 +48,7 @@ def test_an_instruction_that_the_m55_lacks_is_found(tmp_path: Path) -> None:
 @pytest.mark.deep  # Zig compiles all of musl at its first use, for minutes
 @pytest.mark.models
 @pytest.mark.parametrize("board", BOARDS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", mlperf_tiny.MODELS)
 def test_a_model_is_exact_by_instructions_of_the_m55(
     model: str,
     board: str,

@@ -39,19 +39,13 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
 from firmwright.targets.library_sources import collect_needed_files
+from tests import mlperf_tiny
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
 REAL = os.environ.get(PATH_VARIABLE, "")
-NAMES = (
-    "kws_ref_model",
-    "vww_96_int8",
-    "pretrainedResnet_quant",
-    "str_ww_ref_model",
-    "ad01_int8",
-)
 IN_THE_GATE = ("kws_ref_model", "ad01_int8")  # --deep runs the others
 
 
@@ -131,7 +125,7 @@ def test_firmware_verifies_against_tflm():
     "name",
     [
         name if name in IN_THE_GATE else pytest.param(name, marks=pytest.mark.deep)
-        for name in NAMES
+        for name in mlperf_tiny.MODELS
     ],
 )
 def test_benchmark_models_verify_with_the_stand_in(name: str):
@@ -199,7 +193,7 @@ def test_every_pattern_matches_the_core():
 @pytest.mark.deep
 @pytest.mark.skipif(not REAL, reason="needs CMSIS-NN; CMSIS_NN_PATH names its folder")
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mlperf_tiny.MODELS)
 def test_the_real_library_verifies(name: str, board: str):
     model = load_model(MODELS / f"{name}.tflite")
     compiled = compile_for(model, board=board, target="cmsis-nn", numerics="tflm")

@@ -14,6 +14,7 @@ from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.backend_conformance import run_backend_test
 from firmwright.flows.verify.verification import verify
 from firmwright.targets.library_sources import collect_needed_files
+from tests import mlperf_tiny
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
@@ -21,13 +22,6 @@ MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "mode
 REAL = os.environ.get(PATH_VARIABLE, "")
 needs_library = pytest.mark.skipif(
     not REAL, reason=f"needs ESP-NN; {PATH_VARIABLE} names its folder"
-)
-NAMES = (
-    "kws_ref_model",
-    "vww_96_int8",
-    "pretrainedResnet_quant",
-    "str_ww_ref_model",
-    "ad01_int8",
 )
 SOFTMAX = """\
 firmwright ir 2
@@ -132,7 +126,7 @@ def test_static_functions_of_a_source_are_not_those_of_others(headers: Path) -> 
         pytest.param("qemu-xtensa-lx106", marks=pytest.mark.qemu("xtensa")),
     ],
 )
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mlperf_tiny.MODELS)
 def test_models_verify_with_the_library(name: str, board: str) -> None:
     model = load_model(MODELS / f"{name}.tflite")
     compiled = compile_for(model, board=board, target="esp-nn", numerics="tflm")

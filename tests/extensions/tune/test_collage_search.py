@@ -37,6 +37,7 @@ from firmwright.partitioning.partition_result import RegionCost
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.targets.target_kind import TargetAttribute
+from tests import mlperf_tiny
 from tests.backends.engine_networks import network
 from tests.backends.toy_backends import chain
 
@@ -44,13 +45,6 @@ ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
-NAMES = (
-    "kws_ref_model",
-    "vww_96_int8",
-    "pretrainedResnet_quant",
-    "str_ww_ref_model",
-    "ad01_int8",
-)
 GIVEN = {
     "board": "mps2-an386",
     "target": "cmsis-nn",
@@ -308,7 +302,7 @@ def test_method_none_uses_the_core_and_invalid_methods_are_reported(tmp_path: Pa
 @pytest.mark.qemu
 @pytest.mark.models
 @pytest.mark.deep
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mlperf_tiny.MODELS)
 def test_collage_is_never_worse_than_eager_on_the_benchmark_models(name: str):
     actual = search_partition(
         load_model(MODELS / f"{name}.tflite"), GIVEN, PartitionRequest("collage")

@@ -21,6 +21,7 @@ from firmwright.flows.model.model import load_model
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
 from firmwright.pipeline import Compilation, remaining_passes
+from tests import mlperf_tiny
 from tests.conformance.candidate_counts import count_candidates, enumerate_candidates
 
 BOARD = "mps2-an386"
@@ -33,13 +34,6 @@ loads by the code around it (one depthwise kernel: 237 or 245 thousand).
 """
 OTHER_LOSSES = (0.08, 0.02)
 """The same for compilers other than the one that the cost model is fitted to."""
-MODELS = (
-    "kws_ref_model.tflite",
-    "vww_96_int8.tflite",
-    "pretrainedResnet_quant.tflite",
-    "ad01_int8.tflite",
-    "str_ww_ref_model.tflite",
-)
 
 pytestmark = pytest.mark.qemu
 
@@ -103,7 +97,7 @@ def test_chosen_kernels_of_a_small_model_are_nearly_the_best(
 
 @pytest.mark.deep
 @pytest.mark.models
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mlperf_tiny.FILES)
 def test_chosen_kernels_of_a_model_are_nearly_the_best(
     name: str, model_path: Callable[[str], Path], limits: tuple[float, float]
 ) -> None:

@@ -15,20 +15,13 @@ from firmwright.bench.prediction_accuracy import (
     worst_error,
 )
 from onnx import TensorProto, helper, numpy_helper
+from tests import mlperf_tiny
 from tests.conformance.candidate_counts import count_candidates, enumerate_candidates
 from tests.conformance.generated_layers import generate_layers
 from tests.onnx.onnx_models import digits_net
 
-MODELS = (
-    "kws_ref_model.tflite",
-    "vww_96_int8.tflite",
-    "pretrainedResnet_quant.tflite",
-    "ad01_int8.tflite",
-    "str_ww_ref_model.tflite",
-)
-"""The models that `bench --predict` is read for; the first one alone without --deep."""
 ON_MICROBIT = ("kws_ref_model.tflite", "str_ww_ref_model.tflite")
-"""Those that can be counted in its 16 KB of RAM."""
+"""The models that can be counted in its 16 KB of RAM."""
 MEDIAN_ERROR = 0.10
 WORST_ERROR = 0.25
 OTHER_TOOLS_ERROR = 0.45
@@ -72,7 +65,7 @@ def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
 def test_predictions_are_close_to_counts(
     board: str, deep: bool, model_path: Callable[[str], Path]
 ):
-    models = ON_MICROBIT if board == "microbit" else MODELS
+    models = ON_MICROBIT if board == "microbit" else mlperf_tiny.FILES
     models = models if deep else models[:1]
     try:
         rows = list(compare_predictions([model_path(name) for name in models], [board]))

@@ -34,16 +34,10 @@ from firmwright.ir.module import IoBinding, IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model, load_module
+from tests import mlperf_tiny
 
 OPS = op_table()
 SCALE = Quantization((0.5,), (0,))
-REAL = (
-    "ad01_int8.tflite",
-    "kws_ref_model.tflite",
-    "pretrainedResnet_quant.tflite",
-    "str_ww_ref_model.tflite",
-    "vww_96_int8.tflite",
-)
 
 # Two branches that each grow before they shrink: the file grows both first.
 BRANCHES = """firmwright ir 2
@@ -196,7 +190,7 @@ def test_the_reordered_graph_takes_less_and_computes_the_same() -> None:
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", mlperf_tiny.FILES)
 def test_the_reference_models_keep_their_order(
     name: str, model_path: Callable[[str], Path]
 ) -> None:

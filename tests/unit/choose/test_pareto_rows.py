@@ -18,16 +18,10 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.cost_model import estimate_cost
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import cost_weights_for
+from tests import mlperf_tiny
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ("01_digits/digits_float", "02_keyword/keyword")
-PUBLIC = (
-    "kws_ref_model",
-    "ad01_int8",
-    "str_ww_ref_model",
-    "pretrainedResnet_quant",
-    "vww_96_int8",
-)
 
 
 def predicted(module: IRModule) -> int:
@@ -83,7 +77,7 @@ def test_each_row_of_an_int8_model() -> None:
 
 @pytest.mark.models
 @pytest.mark.deep
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", mlperf_tiny.MODELS)
 def test_each_row_of_a_public_model(
     name: str, model_path: Callable[[str], Path]
 ) -> None:

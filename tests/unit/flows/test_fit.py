@@ -20,19 +20,13 @@ from firmwright.flows.predict import memory_prediction
 from firmwright.flows.predict.fit import Fit, MemoryNeed, fit_model, fit_of_program
 from firmwright.flows.predict.remedies import RemedyKind, _way_to_int8
 from firmwright.ir.core import PoolInfo
+from tests import mlperf_tiny
 
 ROOT = Path(__file__).resolve().parents[3]
 FLASH_ERROR = 0.03
 STACK_ERROR_BYTES = 80
 TIME_ERROR = 0.10
 
-MODELS = (
-    "kws_ref_model",
-    "ad01_int8",
-    "str_ww_ref_model",
-    "pretrainedResnet_quant",
-    "vww_96_int8",
-)
 BOARDS = (
     "mps2-an386",
     "mps2-an385",
@@ -79,7 +73,7 @@ def test_predictions_agree_with_a_build(
 @pytest.mark.deep
 @pytest.mark.qemu
 @pytest.mark.models
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mlperf_tiny.MODELS)
 @pytest.mark.parametrize("board", BOARDS)
 def test_predictions_agree_with_builds_on_all_cores(
     board: str, name: str, model_path: Callable[[str], Path]

@@ -22,6 +22,7 @@ from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples
 from firmwright.graph_builder import GraphBuilder
 from firmwright.pipeline import Compilation
+from tests import mlperf_tiny
 
 PLUGIN = Path(__file__).with_name("largest_counts.c")
 INTERFACE = Path(instruction_counter.__file__).with_name("plugin")
@@ -32,13 +33,6 @@ BOARDS = {
     "qemu-riscv32-virt": "riscv32",
 }
 LARGER = {"microbit": "rpi-pico"}
-MODELS = [
-    "ad01_int8",
-    "str_ww_ref_model",
-    "kws_ref_model",
-    "pretrainedResnet_quant",
-    "vww_96_int8",
-]
 RATIO_MAX = 1.05
 
 
@@ -195,7 +189,7 @@ def test_a_planted_slow_path_raises_the_bound(digits_path: Path, tmp_path: Path)
 @pytest.mark.models
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", BOARDS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", mlperf_tiny.MODELS)
 def test_bounds_of_benchmark_models_hold_on_200_inputs(
     board: str, model: str, model_path: Callable[[str], Path], tmp_path: Path
 ):
