@@ -9,6 +9,7 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.attributes.movement import (
@@ -24,6 +25,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
+from firmwright.ir.tir.traversal import walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG
@@ -67,11 +69,8 @@ def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
     interpret(func, memory, INTRINSICS, constants=kernel.constants)
     for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    return [
-        name
-        for name in INTRINSICS
-        if f'"{name}"' in repr(func) or f"'{name}'" in repr(func)
-    ]
+    calls = (part for part in walk(func.body) if isinstance(part, tir.IntrinsicCall))
+    return sorted({call.name for call in calls})
 
 
 @pytest.mark.sampled(3)
