@@ -8,14 +8,11 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-
-pytest.importorskip("mcp")
-
-from mcp import Client, StdioServerParameters
 
 from firmwright.extensions.mcp.command_runner import (
     CommandRunner,
@@ -28,6 +25,10 @@ from firmwright.extensions.mcp.tools import (
     explain,
 )
 
+if TYPE_CHECKING:
+    from mcp import Client
+
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 ROOT = Path(__file__).parents[3]
 TOOLS = {
     "explain_error",
@@ -55,6 +56,8 @@ def folder(tmp_path: Path) -> Path:
 
 def session(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
     """Run `talk` with a client of a server that was started as agents start it."""
+    from mcp import Client, StdioServerParameters
+
     server = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "firmwright", "mcp", str(root)],

@@ -54,7 +54,6 @@ pytestmark = [
     ),
 ]
 pytest.importorskip("imgtool", reason="needs the extra mcuboot")
-smpclient = pytest.importorskip("smpclient", reason="needs the extra mcuboot")
 
 
 @dataclass
@@ -156,6 +155,8 @@ def reference(guide: Guide, model: str) -> list[np.ndarray]:
 
 async def force(port: str, data: bytes) -> bool:
     """Send an image past our checks; return whether MCUboot lists and marks it."""
+    import smpclient
+
     image_group = smpclient.requests.image_management
     await _await_server(port)
     transport = smpclient.transport.serial.SMPSerialTransport()

@@ -37,7 +37,6 @@ from firmwright.schedules.scalar.microkernels import (
 from tests.unit.kernels.cores import LX106, SPIKE, Machine
 from tests.unit.kernels.images import build_image, run_image
 
-BLOCKS = {name: make() for name, make in microkernels.INTRINSIC_MAKERS.items()}
 THUMB1_BLOCKS = {
     item.name: item
     for item in thumb1_conv2d_fully_connected.INTRINSICS
@@ -65,8 +64,8 @@ def blocks(family: str) -> list[Intrinsic]:
     """Return the shapes of a family with the unroll factor 3 and the greatest one."""
     ends = ("_3", f"_{FAMILIES[family].most_unrolled}")
     return [
-        b
-        for name, b in BLOCKS.items()
+        INTRINSICS[name]
+        for name in microkernels.INTRINSIC_MAKERS
         if name.startswith(family) and name.endswith(ends)
     ]
 
@@ -96,8 +95,8 @@ def data(names: tuple[str, ...] = SIGNED) -> str:
     """Return the arrays of layouts in C."""
     lines = ["#include <stdint.h>", "extern int32_t out[16];", "int32_t out[16];"]
     for name in names:
-        kind = BLOCKS[name].operands[0].dtype.c_type
-        for letter, array in zip("wxs", arrays(BLOCKS[name], SEED), strict=True):
+        kind = INTRINSICS[name].operands[0].dtype.c_type
+        for letter, array in zip("wxs", arrays(INTRINSICS[name], SEED), strict=True):
             values = ", ".join(map(str, array.tolist()))
             c_type = "int32_t" if letter == "s" else kind
             lines.append(f"static const {c_type} {letter}_{kind}[] = {{{values}}};")
@@ -161,7 +160,7 @@ def compiled(compiler: list[str], source: str, folder: Path, *flags: str) -> Pat
 
 
 def test_a_microkernel_adds_every_product_to_its_start() -> None:
-    block = BLOCKS["mla_bytes_2x3_1"]
+    block = INTRINSICS["mla_bytes_2x3_1"]
     w, x = (
         np.array([[1], [-2], [3], [4]]),
         np.array([[5], [6], [0], [7], [-8], [0], [9], [1]]),
@@ -230,7 +229,11 @@ COMPILERS = [
 def test_compilers_allocate_registers_for_every_microkernel(
     family: str, compiler: list[str], level: str, tmp_path: Path
 ) -> None:
-    chosen = [block for name, block in BLOCKS.items() if name.startswith(family)]
+    chosen = [
+        INTRINSICS[name]
+        for name in microkernels.INTRINSIC_MAKERS
+        if name.startswith(family)
+    ]
     source = data(DATA[family]) + definitions(chosen)
     source += "".join(function(b, b.text["gnu"]) for b in chosen)
     flags = (level, "-ffreestanding", "-fomit-frame-pointer", "-c")
@@ -325,7 +328,9 @@ def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) 
     printed = subprocess.run(
         [program], capture_output=True, text=True, check=True
     ).stdout
-    w, x, start = (array[:, None] for array in arrays(BLOCKS["mla_bytes_2x4_1"], SEED))
+    w, x, start = (
+        array[:, None] for array in arrays(INTRINSICS["mla_bytes_2x4_1"], SEED)
+    )
     expected_sums = block.meaning(w.view(np.uint8), x, start, None, STEPS)
     assert [int(v) for v in printed.split()] == expected_sums[:, 0].tolist()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,16 @@ from tests.unit.sensors.chains import ALL, CHAINS, ROWS, SOS, recordings
 
 CHAINS_RARELY = sorted(set(CHAINS) - {"stream", "windows"})
 """Chains that only deep tests run; `integers` runs on an emulated board, too."""
-signal = pytest.importorskip("scipy.signal", reason="SciPy is not installed")
 Table = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def signal() -> ModuleType:
+    """Return SciPy's filters, whose import takes a second."""
+    found: ModuleType = pytest.importorskip(
+        "scipy.signal", reason="SciPy is not installed"
+    )
+    return found
 
 
 @pytest.mark.host_c
@@ -74,7 +83,9 @@ def test_streams_of_a_batch_are_independent(name: str) -> None:
 
 
 @pytest.mark.parametrize("order", [1, 2, 5, 14])
-def test_filters_equal_those_of_scipy_in_float32(order: int) -> None:
+def test_filters_equal_those_of_scipy_in_float32(
+    order: int, signal: ModuleType
+) -> None:
     sos = signal.butter(order, (0.2, 0.5), "bandpass", output="sos")
     chain = SensorChain(channels=3, samples=16, steps=(Biquads(sos), StreamWindow(16)))
     samples = recordings(chain, 20)
@@ -88,7 +99,9 @@ def near(actual: Table, expected: Table, tolerance: float = 1e-5) -> bool:
     return bool(np.all(np.abs(actual - expected) <= tolerance * scale))
 
 
-def test_filtered_and_decimated_samples_are_near_those_of_scipy() -> None:
+def test_filtered_and_decimated_samples_are_near_those_of_scipy(
+    signal: ModuleType,
+) -> None:
     taps = signal.firwin(33, 0.3)
     steps = (Biquads(SOS), Decimate(2), Fir(taps), Decimate(4), StreamWindow(8))
     chain = SensorChain(channels=2, samples=64, steps=steps)
@@ -98,7 +111,7 @@ def test_filtered_and_decimated_samples_are_near_those_of_scipy() -> None:
     assert near(chain.compute(samples).reshape(-1, 2), expected)
 
 
-def test_a_settled_filter_begins_as_scipys() -> None:
+def test_a_settled_filter_begins_as_scipys(signal: ModuleType) -> None:
     sos = signal.butter(3, 0.1, "highpass", output="sos")
     steps = (Biquads(sos, Start.SETTLED),)
     chain = SensorChain(channels=3, samples=50, steps=steps)
@@ -158,7 +171,9 @@ def test_statistics_of_equal_samples_have_no_quotient_by_zero() -> None:
 
 @pytest.mark.parametrize("window", FrameWindow)
 @pytest.mark.parametrize("count", [64, 100])
-def test_bands_are_sums_of_a_periodogram(window: FrameWindow, count: int) -> None:
+def test_bands_are_sums_of_a_periodogram(
+    window: FrameWindow, count: int, signal: ModuleType
+) -> None:
     edges = (0, 3, 7.5, 20, 50)
     steps = (Spectrum(edges, window),)
     chain = SensorChain(channels=2, samples=count, rate=100, steps=steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from tests.unit.sensors.chains import CHAINS
 
-pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
+if find_spec("skl2onnx") is None:
+    pytest.skip("scikit-learn and skl2onnx are not installed", allow_module_level=True)
 
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
