@@ -54,7 +54,6 @@ def environment(folder: Path) -> dict[str, str]:
         "TMPDIR": str(folder),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "PYTHONPATH": str(ROOT / "toolchain"),
-        "PYTHONPYCACHEPREFIX": str(folder / "pyc"),
     }
 
 
