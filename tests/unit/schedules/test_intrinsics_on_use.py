@@ -9,7 +9,7 @@ from functools import partial
 
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicFamilies, IntrinsicsOnUse
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.schedules.registry import FAMILIES, INTRINSICS, SCHEDULES, schedules_for
+from firmwright.schedules.registry import FAMILIES, SCHEDULES, schedules_for
 
 SOME = next(iter(BASE_INTRINSICS.values()))
 
@@ -30,10 +30,6 @@ def test_an_intrinsic_is_made_once_and_only_when_it_is_used() -> None:
     assert made == []
     assert table["late"] is table["late"]
     assert made == ["late"]
-
-
-def test_every_intrinsic_has_the_name_under_which_it_is_found() -> None:
-    assert [name for name, item in INTRINSICS.items() if item.name != name] == []
 
 
 def test_parts_are_read_until_the_name_is_found() -> None:
