@@ -44,7 +44,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 MODULE_LINES_MAX = 450
-PROGRAM_LINES_MAX = {"check_bundle.py": 920}
+PROGRAM_LINES_MAX = {"check_bundle.py": 940}
 """Programs of one file, which others read and run without the package."""
 FUNCTION_LINES_MAX = 60
 ANY_PER_1000_LINES_MAX = 2.5

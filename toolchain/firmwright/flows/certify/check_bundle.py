@@ -574,6 +574,8 @@ def check_weights(bundle: BundleFolder) -> str:
         if claim.get("is_stream"):
             starts = bundle.facts["layers"][str(index)]["starts"]
             check_streams(bundle.image, part, claim["symbol"], starts["symbol"])
+        elif lefts := claim.get("winograd"):
+            check_table(bundle, claim, winograd_weights(part, np.array(lefts)))
         else:
             check_table(bundle, claim, part.rows.reshape(-1))
         count += np.unique(part.channels).size * part.rows.shape[1]
@@ -585,7 +587,7 @@ def check_starts(bundle: BundleFolder) -> str:
     count = 0
     for _, part, claim in bundle.claims("starts"):
         if "kind" in claim:
-            check_table(bundle, claim, part.starts)
+            check_table(bundle, claim, part.starts << np.array(claim["lefts"]))
         count += 1
     rest = bundle.without("starts")
     return f"the biases of {count} layers are those of the model{rest}"
@@ -604,6 +606,22 @@ def check_table(bundle: BundleFolder, claim: Any, values: Any) -> None:
     require(is_same.all(), f"{claim['symbol']} has other values than the model")
     is_there = np.isin(np.arange(len(values)), order)
     require(is_there.all(), f"{claim['symbol']} lacks values of the model")
+
+
+def winograd_weights(part: Layer, lefts: Any) -> Any:
+    """Return the weights of F(2x2, 3x3) [channel, point, input], shifted left.
+
+    They are four times the real ones, and their products with 4x4 inputs, transformed,
+    are at most 512 times the weights. All must fit their types.
+    """
+    transform = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]])
+    taps = part.rows.reshape(len(lefts), 3, 3, -1)
+    tiles = np.einsum("ia,jb,oabc->oijc", transform, transform, taps)
+    wide = tiles.reshape(len(lefts), -1) << (lefts - 2)[:, None]
+    reach = 512 * np.abs(wide).sum(1) + np.abs(part.starts << lefts)
+    fits = np.abs(wide).max() < 1 << 15 and reach.max() < INT32_END
+    require(fits, "the weights of a transformed convolution are too large")
+    return wide.reshape(-1)
 
 
 def check_streams(image: Firmware, part: Layer, weights: str, bias: str) -> None:

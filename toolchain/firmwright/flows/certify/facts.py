@@ -21,6 +21,7 @@ from firmwright.flows.certify import check_bundle as checker
 from firmwright.flows.certify.table_orders import (
     find_start_order,
     find_weight_order,
+    find_winograd_order,
     is_stream,
 )
 from firmwright.ops.double_requantize import find_exact_multipliers
@@ -47,21 +48,24 @@ def node_of(operator: OperatorSummary) -> int | None:
 def find_steps(compiled: Compilation, graph: checker.Graph) -> list[list[int]]:
     """Return the operators of the model file in the order of execution.
 
-    Operators that execute row by row, in turn, are one step; a reshape, which is no
-    code, is in the step before it.
+    Operators that execute row by row, in turn, are one step, whose last one writes a
+    whole tensor. A reshape, which is no code, is in the step before it.
     """
     steps: list[list[int]] = []
-    was_in_rows = False
+    plan = compiled.summary.plan
+    buffers = () if plan is None else plan.buffers
+    whole = {buffer.name for buffer in buffers if buffer.kind != "ring"}
+    is_open = False
     for operator in compiled.summary.operators:
         node = node_of(operator)
         if node is None:
             continue
-        in_rows = "_rows" in operator.kernel
-        if in_rows and was_in_rows:
+        in_rows = re.search(r"_rows?\d*$", operator.kernel)
+        if in_rows and is_open:
             steps[-1].append(node)
         else:
             steps.append([node])
-        was_in_rows = in_rows
+        is_open = bool(in_rows) and operator.name not in whole
     for index, view in enumerate(graph.nodes):
         if view.code == checker.RESHAPE:
             for nodes in steps:
@@ -83,7 +87,7 @@ def find_buffers(
     tensors = _tensors_by_name(compiled, graph)
     found: dict[str, Json] = {}
     for place, buffer in zip(places, buffers, strict=True):
-        owner = re.match(r"\w+?_(\d+)(_rows\d+)?\.", buffer.name)
+        owner = re.match(r"\w+?_(\d+)(_rows?\d*)?\.", buffer.name)
         if owner:
             operator = compiled.summary.operator(int(owner[1]))
             node = None if operator is None else node_of(operator)
@@ -180,27 +184,34 @@ def _find_layer(
         entry["rows"] = {"symbol": symbol, "kind": table.dtype.str}
         rows = table.astype(np.int64)
     part = network.part(index, rows)
-    window = part.w.shape[1:3] if len(part.w.shape) == 4 else (1, 1)
+    requantization = _find_requantization(linked, operator, part)
+    lefts = np.zeros(len(part.rows), np.int64)
+    if requantization is not None:
+        entry["requantization"] = requantization.claim
+        lefts = requantization.lefts
     weights = linked.tables(operator, "weights")
-    starts = linked.tables(operator, "bias")
     for symbol in weights:
         data = linked.image.read(*linked.image.symbols[symbol])
-        order = find_weight_order(part.rows, window, data)
+        claim: dict[str, Json] = {"symbol": symbol}
+        order = find_weight_order(part, data)
+        if order is None and (order := find_winograd_order(part, lefts, data)):
+            claim["winograd"] = lefts.tolist()
         if order is not None:
-            entry["weights"] = {"symbol": symbol, **order.to_json()}
+            entry["weights"] = {**claim, **order.to_json()}
             orders[symbol] = order.numbers
-    for symbol, table in starts.items():
-        order = find_start_order(part.starts, table.reshape(-1).astype(np.int64))
-        if order is not None:
-            entry["starts"] = {"symbol": symbol, **order.to_json()}
-            orders[symbol] = order.numbers
-        for weights_symbol in weights:
-            claim: dict[str, Json] = {"symbol": weights_symbol, "is_stream": True}
-            if is_stream(linked.image, part, weights_symbol, symbol):
-                entry |= {"weights": claim, "starts": {"symbol": symbol}}
-    requantization = _find_requantization(linked, operator, part)
-    if requantization is not None:
-        entry["requantization"] = requantization
+    for symbol, table in linked.tables(operator, "bias").items():
+        values = table.reshape(-1).astype(np.int64)
+        for shifts in (np.zeros_like(lefts), lefts):
+            order = find_start_order(part.starts << shifts, values)
+            if order is not None:
+                claim = {"symbol": symbol, "lefts": shifts.tolist()}
+                entry["starts"] = {**claim, **order.to_json()}
+                orders[symbol] = order.numbers
+                break
+        for stream in weights:
+            if is_stream(linked.image, part, stream, symbol):
+                entry["weights"] = {"symbol": stream, "is_stream": True}
+                entry["starts"] = {"symbol": symbol}
     return entry
 
 
@@ -213,9 +224,17 @@ class _Kernel:
     tables: Mapping[str, Array]
 
 
+@dataclass(frozen=True, slots=True)
+class _FoundRequantization:
+    """A claim about a requantization, and the left shifts of its sums by row."""
+
+    claim: JsonObject
+    lefts: Array
+
+
 def _find_requantization(
     linked: _Linked, operator: OperatorSummary, part: checker.Layer
-) -> JsonObject | None:
+) -> _FoundRequantization | None:
     """Return where the image has the parameters of a layer's requantization.
 
     Other forms than one product and one shift are left out.
@@ -225,7 +244,8 @@ def _find_requantization(
         for folded in _candidates(part):
             entry = _places_of(folded, kernel, linked.source)
             if entry is not None:
-                return {"function": kernel.function, **entry}
+                claim = {"function": kernel.function, **entry}
+                return _FoundRequantization(claim, np.array(folded.left, np.int64))
     return None
 
 

@@ -121,6 +121,7 @@ def analysis_command(
         *("-machdep", MACHINE),
         f"-cpp-extra-args=-I{include} -D{name.upper()}_NO_INLINE_ASM",
         "-eva",
+        "-eva-msg-key=-initial-state,-final-states",
         *("-eva-precision", "0"),
         *("-eva-split-return", "full"),
         *("-eva-slevel-function", f"main:{_PATHS_OF_DRIVER}"),

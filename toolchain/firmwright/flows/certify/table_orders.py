@@ -6,7 +6,7 @@ explains the table is a certificate: the checker compares table and model by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -20,6 +20,7 @@ from firmwright.kernels.contract import InterleavedChannels, WeightLayout
 from firmwright.kernels.depthwise_contract import OverlappingBlocks
 from firmwright.kernels.dsp.depthwise_weights import ChannelPairs, LinePairs
 from firmwright.kernels.dsp.weight_packing import BYTES, PAIRED, PairedChannels
+from firmwright.schedules.dsp_and_scalar.winograd import pack_pairs
 
 _DIGIT: Final = 64
 """Numbers are packed by digits, each of which fits a weight."""
@@ -52,7 +53,10 @@ class TableOrder:
 
 
 def find_start_order(starts: Array, table: Array) -> TableOrder | None:
-    """Return the order of start values; odd channels may contain the even ones."""
+    """Return the order of start values, or None.
+
+    Odd channels may contain the even ones.
+    """
     own = np.arange(len(starts))[:, None]
     before = np.where(own % 2, own - 1, -1)
     paired = np.where(own % 2, np.hstack([before, own]), np.hstack([own, before]))
@@ -74,24 +78,42 @@ def is_stream(
     return True
 
 
-def find_weight_order(
-    rows: Array, window: tuple[int, int], data: bytes
-) -> TableOrder | None:
-    """Return the order of weights [row, tap] in the bytes of a table, or None.
-
-    `window` has the lines and columns of the taps of a depthwise convolution.
-    """
+def find_weight_order(part: checker.Layer, data: bytes) -> TableOrder | None:
+    """Return the order of weights [row, tap] in the bytes of a table, or None."""
+    rows, shape = part.rows, part.w.shape
+    window = (int(shape[1]), int(shape[2])) if len(shape) == 4 else (1, 1)
     for layout, kind, taps in _layouts(rows.shape, window):
         if len(data) % np.dtype(kind).itemsize:
             continue
         table = np.frombuffer(data, kind).astype(np.int64)
         is_mixed = isinstance(layout, PairedChannels) and layout.packing == PAIRED
-        numbers = _numbers_of(layout, kind, taps, is_mixed=is_mixed)
+        numbers = _numbers_of(layout.pack, kind, taps, is_mixed=is_mixed)
         for left in _LEFTS:
             order = TableOrder(kind, left, numbers)
             if order.explains(table, rows.reshape(-1)):
                 return order
     return None
+
+
+def find_winograd_order(
+    part: checker.Layer, lefts: Array, data: bytes
+) -> TableOrder | None:
+    """Return the order of transformed weights in the bytes of a table, or None."""
+    if len(part.w.shape) != 4:
+        return None
+    outputs, inputs = len(part.rows), part.rows.shape[1] // 9
+    is_known = part.w.shape[1:3] == (3, 3) and inputs % 4 == outputs % 2 == 0
+    if not is_known or len(data) % 2:
+        return None
+    try:
+        values = checker.winograd_weights(part, lefts)
+    except checker.Rejected:
+        return None
+    places = np.arange(values.size).reshape(outputs, -1, inputs)
+    numbers = _numbers_of(pack_pairs, "<i2", places, is_mixed=False)
+    order = TableOrder("<i2", 0, numbers)
+    table = np.frombuffer(data, "<i2").astype(np.int64)
+    return order if order.explains(table, values) else None
 
 
 def _layouts(
@@ -120,13 +142,13 @@ def _layouts(
 
 
 def _numbers_of(
-    layout: WeightLayout, kind: str, taps: Array, *, is_mixed: bool
+    pack: Callable[[Array], Array], kind: str, taps: Array, *, is_mixed: bool
 ) -> Array:
     """Return the number of each weight in the table, by packing digits of numbers."""
     numbers: Array = np.array(0)
     rest, place = taps + 1, 1
     while rest.any():
-        packed = np.ascontiguousarray(layout.pack(rest % _DIGIT)).reshape(-1).view(kind)
+        packed = np.ascontiguousarray(pack(rest % _DIGIT)).reshape(-1).view(kind)
         elements = packed.astype(np.int64)[:, None]
         if is_mixed:
             elements = np.concatenate([elements & 255, elements >> 8], axis=1)

@@ -257,7 +257,7 @@ def _build_dsp(op: OpCall, config: WinogradConfig, b: Kernel) -> None:
     assert plan is not None
     outputs, _, _, channels = weights_of(op).shape
     epilogue = _make_epilogue(b, op)
-    weights = b.constant("weights", _pack_pairs(plan.weights), UINT32)
+    weights = b.constant("weights", pack_pairs(plan.weights), UINT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
     is_looped = config.code == "looped"
@@ -291,7 +291,7 @@ def _build_dsp(op: OpCall, config: WinogradConfig, b: Kernel) -> None:
                     layer.finish(at, channel, place * _TILES)
 
 
-def _pack_pairs(weights: Array) -> Array:
+def pack_pairs(weights: Array) -> Array:
     """Pack [oc, point, ic] as uint32 [oc / 2, point, ic / 2, 2], in SXTB16's order."""
     outputs, points, channels = weights.shape
     order = (4 * np.arange(channels // 4)[:, None] + [0, 2, 1, 3]).reshape(-1)
