@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from firmwright.base.size_formula import SizeFormula
 from firmwright.ir import tir
+from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.graph.attributes.movement import MovementAttrs, is_subview
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.tir import traversal
@@ -19,10 +21,24 @@ from firmwright.ir.tir.inplace_distance import find_offset_constraints
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The part of the value named `whole` that starts at element `offset`."""
+    """The part of the value named `whole` that starts at element `offset`.
+
+    The offset is that of the largest size of a bounded axis; a size that is smaller by
+    1 has one that is smaller by `offset_step`.
+    """
 
     whole: str
     offset: int
+    offset_step: int = 0
+
+    def offset_at(self, axis: BoundedAxis | None) -> tir.Expr:
+        """Return the offset at the size of the run."""
+        if axis is None or not self.offset_step:
+            return tir.IntImm(self.offset, INDEX)
+        formula = SizeFormula(
+            factor=self.offset_step, offset=self.offset - self.offset_step * axis.most
+        )
+        return axis.expression(formula, INDEX)
 
 
 def aliases_input(call: Call) -> bool:
@@ -40,9 +56,13 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
             wholes, parts = call.outputs, call.variables
         whole = wholes[0]
         assert whole is not None
-        offsets = call.attrs.offsets if is_subview(call.attrs) else (0,)
-        for part, offset in zip(parts, offsets, strict=True):
-            aliases[part.name] = Alias(whole.name, offset)
+        attrs = call.attrs
+        offsets = attrs.offsets if is_subview(attrs) else (0,)
+        steps = (0,) * len(offsets)
+        if is_subview(attrs) and attrs.offset_steps:
+            steps = attrs.offset_steps
+        for part, offset, step in zip(parts, offsets, steps, strict=True):
+            aliases[part.name] = Alias(whole.name, offset, step)
     return aliases
 
 
@@ -59,8 +79,12 @@ def declare_views(
     placed: Mapping[str, Alias],
     buffers: Mapping[str, tir.Buffer],
     read_only: Collection[str],
+    axis: BoundedAxis | None = None,
 ) -> tuple[tir.DeclBuffer, ...]:
-    """Declare the buffers of aliases, wholes first; views of `read_only` only read."""
+    """Declare the buffers of aliases, wholes first; views of `read_only` only read.
+
+    Offsets depend on the size of `axis`, the bounded axis of the model.
+    """
     chains = {name: alias_chain(placed, name) for name in placed}
 
     def depth(name: str) -> int:
@@ -70,7 +94,7 @@ def declare_views(
     for name in sorted(placed, key=depth):
         place, buffer = placed[name], buffers[name]
         access: tir.AccessMode = "r" if chains[name][-1].whole in read_only else "rw"
-        offset = tir.IntImm(place.offset, INDEX)
+        offset = place.offset_at(axis)
         source = tir.AccessPtr(buffers[place.whole], offset, buffer.elements, access)
         views.append(tir.DeclBuffer(buffer, source, tir.Seq(())))
     return tuple(views)
@@ -80,8 +104,8 @@ def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int
     """Return the alignment of a value's address in memory aligned to `most` bytes."""
     alignment = most
     for place in alias_chain(placed, value.name):
-        offset_bytes = place.offset * value.type.dtype.size_bytes
-        alignment = math.gcd(alignment, offset_bytes)
+        elements = math.gcd(place.offset, place.offset_step)
+        alignment = math.gcd(alignment, elements * value.type.dtype.size_bytes)
     return alignment
 
 

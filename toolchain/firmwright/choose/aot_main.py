@@ -99,7 +99,8 @@ class _AotMainBuilder:
         """Wrap the body in the declarations of buffers: memory outside, then views."""
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         read_only = {value.name for value in outside}
-        views = aliases.declare_views(placed, buffers, read_only)
+        axis = self.module.settings.axis
+        views = aliases.declare_views(placed, buffers, read_only, axis)
         for view in reversed((*views, *inliner.windows)):
             body = tir.DeclBuffer(view.buffer, view.source, body)
         for temporary in reversed(inliner.temporaries):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firmwright.base.c_identifiers import to_c_identifier
-from firmwright.base.dtypes import INT32
+from firmwright.base.dtypes import INT32, DType
+from firmwright.base.size_formula import SizeFormula
 from firmwright.ir import tir
 from firmwright.ir.tir.traversal import EMPTY_STMT, Node, rewrite_stmt
 
@@ -40,6 +41,36 @@ class BoundedAxis:
     def variable(self) -> tir.Var:
         """The size of the current run: a parameter of kernels."""
         return tir.Var(f"n_{to_c_identifier(self.name)}", INT32)
+
+    @property
+    def condition(self) -> tir.Expr:
+        """That the size of a run is within the bounds, which a run checks first."""
+        size = self.variable
+        least, most = (tir.IntImm(n, size.dtype) for n in (self.least, self.most))
+        at_least = tir.Binary("ge", size, least)
+        return tir.Binary("and", at_least, tir.Binary("le", size, most))
+
+    def expression(self, formula: SizeFormula, dtype: DType = INT32) -> tir.Expr:
+        """Return the formula of the size of a run, such as `n_time * 16 + 1`."""
+        size = self.variable
+
+        def number(value: int) -> tir.IntImm:
+            return tir.IntImm(value, size.dtype)
+
+        expr: tir.Expr = size
+        if formula.square:
+            expr = tir.Binary("mul", expr, number(formula.square))
+            if formula.factor:
+                expr = tir.Binary("add", expr, number(formula.factor))
+            expr = tir.Binary("mul", expr, size)
+        elif formula.factor != 1:
+            expr = tir.Binary("mul", expr, number(formula.factor))
+        if formula.offset:
+            operator: tir.BinaryOp = "add" if formula.offset > 0 else "sub"
+            expr = tir.Binary(operator, expr, number(abs(formula.offset)))
+        if formula.divisor > 1:
+            expr = tir.Binary("div", expr, number(formula.divisor))
+        return expr if dtype == size.dtype else tir.Cast(dtype, expr)
 
     def __str__(self) -> str:
         return f"{self.name} {self.least}..{self.most}"

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from firmwright.base.dtypes import INT32, INT64, UINT32, DType
-from firmwright.base.size_formula import SizeFormula, fit_size_formula
+from firmwright.base.dtypes import INT32, INT64, UINT32
+from firmwright.base.size_formula import fit_size_formula
 from firmwright.ir import tir
 from firmwright.ir.bounded_axis import BoundedAxis
 from firmwright.ir.core import Constant
@@ -250,7 +250,7 @@ class BoundedKernels:
             ends = (self.axis.least, self.axis.most)
             if not all(formula.fits(size, _SIZE_LIMIT) for size in ends):
                 return None
-            variables[hole.place] = _expression(formula, self.axis, hole.value.dtype)
+            variables[hole.place] = self.axis.expression(formula, hole.value.dtype)
         function = fill_holes(largest.function, variables)
         param = tir.Param(self.axis.variable, "scalar")
         return replace(function, params=(*function.params, param))
@@ -300,29 +300,6 @@ def _are_prefixes(
         return False
     pairs = ((constant, largest[name]) for name, constant in constants.items())
     return all(b.data.startswith(a.data) and a.dtype == b.dtype for a, b in pairs)
-
-
-def _expression(formula: SizeFormula, axis: BoundedAxis, dtype: DType) -> tir.Expr:
-    """Return the formula, such as `n_time * 16 + 1`."""
-    size = axis.variable
-
-    def number(value: int) -> tir.IntImm:
-        return tir.IntImm(value, size.dtype)
-
-    expr: tir.Expr = size
-    if formula.square:
-        expr = tir.Binary("mul", expr, number(formula.square))
-        if formula.factor:
-            expr = tir.Binary("add", expr, number(formula.factor))
-        expr = tir.Binary("mul", expr, size)
-    elif formula.factor != 1:
-        expr = tir.Binary("mul", expr, number(formula.factor))
-    if formula.offset:
-        operator: tir.BinaryOp = "add" if formula.offset > 0 else "sub"
-        expr = tir.Binary(operator, expr, number(abs(formula.offset)))
-    if formula.divisor > 1:
-        expr = tir.Binary("div", expr, number(formula.divisor))
-    return expr if dtype == size.dtype else tir.Cast(dtype, expr)
 
 
 def _distances(

@@ -80,11 +80,11 @@ def _is_in(kernel: BoundedKernel, axis: BoundedAxis) -> tir.Expr:
 
 
 def _with_size(body: tir.Stmt, module: IRModule, axis: BoundedAxis) -> tir.Stmt:
-    """Load the size from its input before the first call of a main."""
+    """Load the size from its input before the views and the calls of a main."""
     (tensor,) = [each for each in module.io.inputs if each.name == axis.name]
     buffers = {p.name: p.value for p in module.aot_main.params}
-    scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer] = []
-    while isinstance(body, tir.Allocate | tir.AllocateConst | tir.DeclBuffer):
+    scopes: list[tir.Allocate | tir.AllocateConst] = []
+    while isinstance(body, tir.Allocate | tir.AllocateConst):
         scopes.append(body)
         buffers[body.buffer.name] = body.buffer
         body = body.body

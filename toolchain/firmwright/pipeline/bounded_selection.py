@@ -1,6 +1,6 @@
 """Kernel selection for a module with a bounded axis."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from firmwright.base.errors import (
     NotSupportedError,
@@ -8,6 +8,8 @@ from firmwright.base.errors import (
     UnsupportedItem,
     UsageError,
 )
+from firmwright.ir.bounded_axis import BoundedAxis
+from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import Minimize
 from firmwright.lower.bounded_kernels import (
@@ -21,6 +23,7 @@ from firmwright.lower.kernel_texts import words_of
 from firmwright.lower.lowered_call import LoweredCall
 from firmwright.lower.lowering import Lowering
 from firmwright.lower.resized_graphs import resize_graphs
+from firmwright.lower.resized_views import with_common_views
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import LoweringCandidate
 from firmwright.pipeline.options import Options
@@ -28,34 +31,34 @@ from firmwright.pipeline.options import Options
 _COMMON_MODULI = (1, 2, 4)
 """Remainders of sizes by these may have kernels of their own."""
 _FAST_MODULI = (2, 3, 4, 8, 16)
-"""Kernels that compute several rows at once are for multiples of these."""
+"""Kernels that compute several rows at once are for multiples of one of these."""
 _NARROWER = "narrower bounds, or a fixed size."
 _FASTER_PERCENT = 95
 """A second kernel takes at most this share of the time of the one for all sizes."""
 
 
 def select_bounded(
-    module: IRModule,
-    lowering_at: Callable[[int], Lowering],
-    select: Callable[[Sequence[LoweredCall]], IRModule],
+    axis: BoundedAxis,
+    graphs: Mapping[int, IRModule],
+    lower: Callable[[IRModule], Lowering],
+    select: Callable[[IRModule, Sequence[LoweredCall]], IRModule],
 ) -> IRModule:
     """Return the module with a kernel for all sizes of its axis for every call.
 
-    `lowering_at` returns the lowering of the model at a size, and `select` the module
-    with kernels selected from candidates. Raises UnsupportedError with the operators of
-    which no kernel suits all sizes.
+    `graphs` are the modules of all sizes, `lower` returns the lowering of one, and
+    `select` the module with kernels selected from candidates. Raises UnsupportedError
+    with the operators of which no kernel suits all sizes.
     """
-    axis = module.settings.axis
-    assert axis is not None
-    lowerings = {size: lowering_at(size) for size in axis.sizes}
-    modules = {size: lowering.module for size, lowering in lowerings.items()}
+    modules = with_common_views(graphs, axis)
+    lowerings = {size: lower(module) for size, module in modules.items()}
+    module = modules[axis.most]
     ops, intrinsics = op_table(), lowerings[axis.most].intrinsics
     try:
-        graphs = resize_graphs(axis, modules, ops, intrinsics)
+        resized = resize_graphs(axis, modules, ops, intrinsics)
     except NotSupportedError as reason:
         what = f"{reason}, so that no program has all sizes of {axis}."
         raise UsageError(what, where=module.name, hint=_NARROWER) from None
-    bounded = BoundedKernels(graphs, lowerings)
+    bounded = BoundedKernels(resized, lowerings)
     minimize = module.settings.objective.minimize
     chooser = _Chooser(bounded, minimize)
     offered: list[LoweredCall] = []
@@ -68,7 +71,7 @@ def select_bounded(
             refused.append(UnsupportedItem(item.call.op, where, str(reason)))
     if refused:
         raise UnsupportedError(refused, where=module.name, hint=_NARROWER)
-    return bind_axis(select(offered), axis, chooser.kernels)
+    return bind_axis(select(module, offered), axis, chooser.kernels)
 
 
 class _Chooser:
@@ -82,7 +85,7 @@ class _Chooser:
     def offer(self, item: LoweredCall) -> LoweredCall:
         """Return the call with its candidates, or with the one that suits all sizes."""
         call = item.call
-        if self.bounded.graphs.is_fixed(call):
+        if is_subview(call.attrs) or self.bounded.graphs.is_fixed(call):
             return item
         if not item.candidates:
             definition = op_table().get(call.op)
@@ -112,16 +115,19 @@ class _Chooser:
     def _faster(
         self, item: LoweredCall, common: LoweringCandidate
     ) -> list[BoundedKernel]:
-        """Return a faster kernel for the largest size and others, or none."""
+        """Return a faster kernel for the largest size, and its like, or none.
+
+        It is for the multiples of a number, or for the largest size alone.
+        """
         if self.minimize is Minimize.SIZE:
             return []
         for candidate in self._in_order(item.candidates):
             if candidate.time * 100 > common.time * _FASTER_PERCENT:
                 break
-            form = KernelForm(words_of(candidate))
-            for modulus in _FAST_MODULI:
-                name = f"{candidate.function.name}_by_{modulus}"
-                sizes = SizeClass(modulus, self.bounded.axis.most % modulus)
+            form, most = KernelForm(words_of(candidate)), self.bounded.axis.most
+            multiples = [SizeClass(n, 0) for n in _FAST_MODULI if not most % n]
+            for sizes in (*multiples, SizeClass(0, most)):
+                name = f"{candidate.function.name}_for_{sizes.modulus or most}"
                 kernel, others = self.bounded.kernel(name, item.call, form, sizes)
                 if kernel is not None and not others:
                     return [kernel]

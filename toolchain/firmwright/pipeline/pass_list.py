@@ -117,9 +117,7 @@ def _built_passes(
         "multi-core-split": lambda module: split_over_cores(module, table, predict),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
-        "elide-copies": lambda module: (
-            module if module.settings.axis else mark_copies_as_views(module, table)
-        ),
+        "elide-copies": lambda module: mark_copies_as_views(module, table),
         "relay-to-runtime": lambda module: _make_kernels(module, "relay_to_runtime"),
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
@@ -243,24 +241,22 @@ def _select_for_axis(
     if axis is None or not resized:
         what = f"the text of the module has one size of the axis {axis}, not all."
         raise UsageError(what, where=module.name, hint="start from the model file.")
-    own_lowering, module = lower_for_selection(module, options, memo)
+    _, module = lower_for_selection(module, options, memo)
     oracle = make_selection_oracle(options, memo)
-
-    def lowering_at(size: int) -> Lowering:
-        if size == axis.most:
-            return own_lowering
+    graphs = {axis.most: module}
+    for size in axis.sizes[:-1]:
         graph = resized[size]
         for step in passes_for(options):
             if step.name == SELECTION_PASS:
                 break
             if step.name != "reorder-calls":
                 graph = step(graph)
-        return make_lowering(graph, options, None, memo)
-
+        graphs[size] = graph
     return select_bounded(
-        module,
-        lowering_at,
-        lambda calls: KernelSelector(module, calls, _no_rows, oracle).select(),
+        axis,
+        graphs,
+        lambda module: make_lowering(module, options, None, memo),
+        lambda module, calls: KernelSelector(module, calls, _no_rows, oracle).select(),
     )
 
 

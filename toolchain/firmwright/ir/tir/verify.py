@@ -248,6 +248,9 @@ class _PrimFuncVerifier(ExprVerifier):
                 self._check_size(var, value)
                 if var.dtype.is_int and self.integer(value, f"the value of {var.name}"):
                     self.bounds = self.bounds.with_let(var, value)
+                    axis = self.module.settings.axis
+                    if axis is not None and var == axis.variable:
+                        self.bounds = self.bounds.assume(axis.condition)
             case tir.Allocate(buffer, _, kind):
                 name, scope = buffer.name, buffer.scope
                 if (kind == "reg") != (scope == "reg"):

@@ -16,6 +16,8 @@ class MovementAttrs(OpAttrs):
     """
     offsets: tuple[int, ...] = ()
     """Place of each view in the whole, in elements."""
+    offset_steps: tuple[int, ...] = ()
+    """How much each place grows with the size of a bounded axis; absent: not at all."""
 
 
 def is_subview(attrs: OpAttrs) -> TypeGuard[MovementAttrs]:
