@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from firmwright.build.elf_reader import read_contents, read_sections_and_symbols
 from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings
 from firmwright.targets.disassembly import read_disassembly, syntax_of
-from firmwright.targets.machine_code import MachineCode, UnknownPathError
+from firmwright.targets.machine_code import MachineCode, UnknownPathError, store
 from firmwright.targets.path_analysis import PathAnalysis, WorstPath
 
 SOURCE = r"""
@@ -57,6 +58,7 @@ void chosen(void)
 float fraction[3];
 void fractions(void) { fraction[0] = fraction[1] / fraction[2]; }
 void long_loop(void) { for (int i = 0; i < 5000; ++i) { NOPS(1); } }
+void sized(void) { for (int i = data[0]; i > 0; --i) { NOPS(1); } }
 void endless(void) { while (data[0] != 0) { NOPS(1); } }
 void scattered(void) { kept[data[0]] = 1; }
 """
@@ -121,13 +123,16 @@ class Program:
             (s.address & ~1, s.size_bytes, s.name) for s in symbols if s.kind == "text"
         ]
         self.starts = {name: start for start, _, name in functions}
+        (self.data,) = [s.address for s in symbols if s.name == "data"]
         instructions = dict(read_disassembly(text, syntax))
         self.code = MachineCode(syntax, instructions, read_contents(elf), functions)
         self.core = core
 
+    def analysis(self) -> PathAnalysis:
+        return PathAnalysis(CycleBound(self.code, core_timings().get(self.core)))
+
     def worst(self, name: str) -> WorstPath:
-        cycles = CycleBound(self.code, core_timings().get(self.core))
-        return PathAnalysis(cycles).run(self.starts[f"call_{name}"], self.starts[name])
+        return self.analysis().run(self.starts[f"call_{name}"], self.starts[name])
 
     def nops(self, path: WorstPath) -> int:
         texts = (
@@ -162,6 +167,25 @@ def test_the_counts_of_the_worst_path_add_up_to_its_instructions(program: Progra
     chosen = program.worst("chosen")
     counted = ((program.code.instructions[a].text, n) for a, n in chosen.counts.items())
     assert sum(n for text, n in counted if text.startswith("nop")) == 11
+
+
+def test_known_words_in_memory_bound_loops(program: Program):
+    analysis = program.analysis()
+    starts = program.starts["call_sized"], program.starts["sized"]
+    paths: list[WorstPath] = []
+    for count in (5, 3, 8):
+        memory = {program.data: count}
+        paths.append(analysis.run(*starts, memory))
+        assert program.nops(paths[-1]) == count
+    assert reduce(WorstPath.joined, paths) == paths[-1]
+    with pytest.raises(UnknownPathError, match="number of iterations"):
+        program.worst("sized")
+
+
+def test_a_word_is_unknown_after_a_store_to_one_of_its_bytes():
+    memory = {0x2000_0000: 5, 0x2000_0004: 6}
+    store(memory, 0x2000_0003, 7, 1)
+    assert memory == {0x2000_0004: 6}
 
 
 def test_jump_tables_are_read(program: Program):

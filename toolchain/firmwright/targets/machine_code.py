@@ -113,11 +113,10 @@ def store(
     """Store to `address`; raise LookupError if it depends on data."""
     if address is None:
         raise LookupError("a store goes to an address that depends on data.")
-    if address >= STACK_LIMIT:
-        for word in range(address & ~3, address + size, 4):
-            stack.pop(word, None)
-        if value is not None and size == 4 and not address & 3:
-            stack[address] = value
+    for word in range(address & ~3, address + size, 4):
+        stack.pop(word, None)
+    if address >= STACK_LIMIT and value is not None and size == 4 and not address & 3:
+        stack[address] = value
 
 
 def _store_local(
@@ -284,7 +283,7 @@ class MachineCode:
         """Return the value in memory, or None if it is unknown."""
         if address is None:
             return None
-        if address > STACK_LIMIT:
+        if address > STACK_LIMIT or address in stack:
             return stack.get(address) if size == 4 else None
         for start, data in self.constants:
             at = address - start

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from firmwright.targets import machine_code
@@ -47,6 +48,21 @@ class WorstPath:
     calls: tuple[tuple[int, int, float], ...]
     executions: Mapping[int, int]
     counts: Mapping[int, int]
+
+    def joined(self, other: "WorstPath") -> "WorstPath":
+        """Return the largest costs of two runs with the same calls."""
+        calls: list[tuple[int, int, float]] = []
+        for (callee, *mine), (_, *others) in zip(self.calls, other.calls, strict=True):
+            instructions, cycles = map(max, mine, others)
+            calls.append((callee, int(instructions), cycles))
+        longest = max(self, other, key=lambda path: path.instructions)
+        return WorstPath(
+            longest.instructions,
+            max(self.cycles, other.cycles),
+            tuple(calls),
+            executions=Counter(self.executions) | Counter(other.executions),
+            counts=longest.counts,
+        )
 
 
 @dataclass(slots=True)
@@ -172,11 +188,17 @@ class PathAnalysis:
         self._shared: Counter[int] = Counter()
         """Executions of blocks while there was one state, which all paths share."""
 
-    def run(self, caller: int, root: int) -> WorstPath:
-        """Return the worst path of the function at `root`, which `caller` calls."""
+    def run(
+        self, caller: int, root: int, memory: Mapping[int, int] = MappingProxyType({})
+    ) -> WorstPath:
+        """Return the worst path of the function at `root`, which `caller` calls.
+
+        `memory` has the words that are known at the start, by address.
+        """
         executions: Counter[int] = Counter()
+        self._calls, self._shared, self._cycles.total = [], Counter(), 0.0
         most, longest = 0, executions
-        state: _State | None = self._start(caller, root)
+        state: _State | None = self._start(caller, root, memory)
         while state is not None:
             source = state.address
             block = self._compiler.block(source)
@@ -229,8 +251,8 @@ class PathAnalysis:
             where = self._code.describe(address)
             raise UnknownPathError(what, where=where, hint=hint)
 
-    def _start(self, caller: int, root: int) -> _State:
-        state = _State(caller, root, self._code.initial_values(), {})
+    def _start(self, caller: int, root: int, memory: Mapping[int, int]) -> _State:
+        state = _State(caller, root, self._code.initial_values(), dict(memory))
         while state.address != root:
             following = self._step(self._compiler.block(state.address), state)
             if not following:

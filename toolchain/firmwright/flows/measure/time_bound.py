@@ -5,6 +5,7 @@ are not included.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from firmwright.artifacts import Image, StackUsage
@@ -15,6 +16,7 @@ from firmwright.build.elf_reader import read_contents
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.measure.call_attribution import straight_calls
+from firmwright.ir.module import IRModule
 from firmwright.pipeline import Compilation
 from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings
@@ -79,7 +81,7 @@ def bound_time(
     timing_board: Board | None = None,
     timeout_s: float | None = None,
 ) -> TimeBound:
-    """Return bounds for all inputs.
+    """Return bounds for all inputs and all sizes of a bounded axis.
 
     Raise UnknownPathError if a loop or jump depends on data, or if the analysis takes
     more than `timeout_s` seconds.
@@ -104,7 +106,11 @@ def bound_time(
     cycles = _cycle_bound(code, timing_board or board, board)
     limit_s = timeout_s or _TIMEOUT_S
     analysis = PathAnalysis(cycles, limit_s)
-    path = analysis.run(starts["run"], starts[f"{compiled.c_prefix}_run"])
+    root = starts[f"{compiled.c_prefix}_run"]
+    paths: list[WorstPath] = []
+    for memory in _known_words(compiled.module, code, image):
+        paths.append(analysis.run(starts["run"], root, memory))
+    path = reduce(WorstPath.joined, paths)
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
     operators = []
@@ -129,6 +135,20 @@ def bound_time(
         chip=timed.chip,
         clock_hz=timed.modeled_hz,
     )
+
+
+def _known_words(
+    module: IRModule, code: MachineCode, image: Image
+) -> list[dict[int, int]]:
+    """Return what is known in memory before a run: each size of a bounded axis."""
+    axis = module.settings.axis
+    if axis is None:
+        return [{}]
+    names = [tensor.name for tensor in module.io.inputs]
+    (inputs,) = [s.address for s in image.sizes.symbols if s.name == "inputs"]
+    place = code.load({}, inputs + 4 * names.index(axis.name), 4, is_signed=False)
+    assert place is not None
+    return [{place: size} for size in axis.sizes]
 
 
 def _cycle_bound(code: MachineCode, timed: Board, board: Board) -> CycleBound:
