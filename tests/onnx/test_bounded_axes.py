@@ -23,7 +23,9 @@ from firmwright.cli.model_argument import fixed_shapes, model_overrides
 from firmwright.cli.option_values import input_shape
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.measure.build_report import build_report
 from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.measure.time_bound import bound_time
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.predict.cost_prediction import kernel_costs
@@ -41,6 +43,7 @@ from firmwright.ir.tir.traversal import rewrite_func
 from firmwright.ir.tir.verify import diagnose_prim_func, verify_module
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
+from firmwright.report.html_page import render_page
 from firmwright.schedules.registry import INTRINSICS
 from tests.conftest import models_folder
 from tests.onnx.onnx_models import Net, quantized_tensor
@@ -368,3 +371,20 @@ def test_quantized_operators_along_the_axis_are_refused_by_name(
     ).exact
     with pytest.raises(UnsupportedError, match=f"{operator}.*no kernel for all sizes"):
         compile_for(load(tmp_path, data, shapes, BoundedAxis("time", 2, 12)))
+
+
+@pytest.mark.qemu
+def test_figures_of_a_firmware_are_of_the_largest_size_and_its_bound_of_all(
+    model: Model,
+) -> None:
+    compiled = compile_for(model, "mps2-an386")
+    image = build_image(compiled)
+    sample = generate_samples(inputs_at(compiled, 3), 4).samples[3]
+    sample = to_memory({**sample, "time": np.array(3, np.int32)}, compiled)
+    smaller = measure_instructions(compiled, image=image, sample=sample).total
+    report = build_report(compiled, count_instructions=True, tradeoffs=False)
+    assert "the largest size of time 1..4" in render_page(report)
+    bound = bound_time(compiled, image=image).instructions
+    # The board counts in steps of the resolution.
+    assert smaller.instructions < report.total - report.resolution < bound
+    assert bound < 1.2 * report.total

@@ -83,6 +83,8 @@ def format_summary(report: BuildReport, output: str | None) -> str:
         ("flash", f"{report.flash_bytes:,} bytes, including {model_flash}"),
         (f"{report.unit} per run", report.total),
     ]
+    if report.axis:
+        rows.append(("measured at", f"the largest size of {report.axis}"))
     if report.time is not None:
         rows.append(("time", str(report.time)))
     check = report.verification

@@ -98,7 +98,8 @@ class BuildReport:
     compute floats. `search` is the result of a partition search, as in the JSON of
     `partition`. `estimates` are devices with the cycles of their calls and the source
     of these, `modeled_cycles` those of the run with time and range. `time` is None if
-    other devices take part: `parallel` has the length of such a run.
+    other devices take part: `parallel` has the length of such a run. `axis` is a
+    bounded axis with its sizes, of which the largest is measured.
     """
 
     model: str
@@ -136,6 +137,7 @@ class BuildReport:
     parallel: ParallelRun | None = None
     estimates: tuple[tuple[str, int, str], ...] = ()
     modeled_cycles: str = ""
+    axis: str = ""
     clock_hz: int = 0
     time: RunTime | None = None
     network: Network | None = None

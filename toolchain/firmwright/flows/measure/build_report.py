@@ -98,7 +98,7 @@ def _report(
     for name, pool in summary.pools.items():
         if pool.access == "rw" and pool.bytes:
             writable.add(name)
-    exact = measured.exact
+    exact, axis = measured.exact, compiled.module.settings.axis
     sections = [item for item in image.sizes.sections if item.size_bytes]
     symbols = {symbol.name for symbol in image.sizes.symbols}
     stack = model.StackReport(
@@ -138,6 +138,7 @@ def _report(
         parallel=None if exact is None else exact.parallel,
         estimates=measured.estimates,
         modeled_cycles="" if exact is None else exact.describe_cycles(),
+        axis="" if axis is None else str(axis),
         time=_time(compiled, exact),
         clock_hz=measured.clock_hz,
         rejections=summary.rejections,
