@@ -23,7 +23,7 @@ from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
 from tests.onnx.onnx_models import Net, quantized_tensor
-from tests.onnx.test_bounded_axes import Shapes, load
+from tests.onnx.test_bounded_axes import CORTEX_M4, Shapes, load
 
 
 def bands_net(*, is_quantized: bool) -> bytes:
@@ -44,10 +44,16 @@ def bands_net(*, is_quantized: bool) -> bytes:
     return net.model(net.node("Relu", joined))
 
 
-def compile_bands(folder: Path, *, is_quantized: bool) -> Compilation:
+def compile_bands(folder: Path, least: int, *, is_quantized: bool) -> Compilation:
     data = bands_net(is_quantized=is_quantized)
     shapes: Shapes = {"x": (1, 3, "time")}
-    return compile_for(load(folder, data, shapes, BoundedAxis("time", 1, 4)))
+    model = load(folder, data, shapes, BoundedAxis("time", least, 5))
+    return compile_for(model, target=CORTEX_M4)
+
+
+@pytest.fixture(scope="module")
+def bands(tmp_path_factory: pytest.TempPathFactory) -> Compilation:
+    return compile_bands(tmp_path_factory.mktemp("bands"), 1, is_quantized=False)
 
 
 def operators(module: IRModule) -> set[str]:
@@ -57,12 +63,11 @@ def operators(module: IRModule) -> set[str]:
 
 
 def test_parts_along_other_axes_are_views_at_offsets_that_the_size_determines(
-    tmp_path: Path,
+    bands: Compilation,
 ) -> None:
-    compiled = compile_bands(tmp_path, is_quantized=False)
-    module = compiled.module
+    module = bands.module
     assert not operators(module) & {"split", "concatenation", "strided_slice"}
-    assert verify(compiled, samples=4, open_with=open_checked_session).exact
+    assert verify(bands, samples=5, open_with=open_checked_session).exact
     views: list[tir.AccessPtr] = []
 
     def farther(node: Any) -> Any:
@@ -75,12 +80,19 @@ def test_parts_along_other_axes_are_views_at_offsets_that_the_size_determines(
     main = rewrite_func(module.aot_main, farther)
     assert len(views) == 3
     with pytest.raises(
-        ModelError, match=r"the offset is in 4\.\.16, outside of 0\.\.8"
+        ModelError, match=r"the offset is in 4\.\.20, outside of 0\.\.10"
     ):
         verify_module(module.with_function(main), op_table(), INTRINSICS)
 
 
+def test_the_largest_size_alone_has_the_kernel_that_is_faster_for_it(
+    bands: Compilation,
+) -> None:
+    """Five steps at once are faster; 5 is a multiple of no number of rows."""
+    assert "if (n_time == 5) {" in bands.tree.encoded()["model/net.c"].decode()
+
+
 def test_parts_without_aligned_offsets_are_copies(tmp_path: Path) -> None:
-    compiled = compile_bands(tmp_path, is_quantized=True)
+    compiled = compile_bands(tmp_path, 3, is_quantized=True)
     assert operators(compiled.module) & {"split", "strided_slice"}
-    assert verify(compiled, samples=4, open_with=open_checked_session).exact
+    assert verify(compiled, samples=3, open_with=open_checked_session).exact

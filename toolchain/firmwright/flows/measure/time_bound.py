@@ -111,17 +111,7 @@ def bound_time(
     for memory in _known_words(compiled.module, code, image):
         paths.append(analysis.run(starts["run"], root, memory))
     path = reduce(WorstPath.joined, paths)
-    body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
-    indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
-    operators = []
-    for i, (callee, count, spent) in enumerate(path.calls):
-        index = indices[i] if len(indices) == len(path.calls) else None
-        name = label = code.function_at(callee)[2]
-        operator = compiled.summary.operator(index) if index is not None else None
-        if operator is not None:
-            name, label = operator.name, operator.label
-        cost = round(spent) if cycles.timing else None
-        operators.append(OperatorBound(index, name, label, count, cost))
+    operators = _operator_bounds(compiled, code, path, has_cycles=bool(cycles.timing))
     total = round(path.cycles) if cycles.timing else None
     timed = timing_board or board
     return TimeBound(
@@ -129,12 +119,30 @@ def bound_time(
         board=board.name,
         instructions=path.instructions,
         cycles=total,
-        operators=tuple(operators),
+        operators=operators,
         stack=image.stack,
         path=path,
         chip=timed.chip,
         clock_hz=timed.modeled_hz,
     )
+
+
+def _operator_bounds(
+    compiled: Compilation, code: MachineCode, path: WorstPath, *, has_cycles: bool
+) -> tuple[OperatorBound, ...]:
+    """Return the largest cost of each call of the model."""
+    body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
+    indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
+    operators: list[OperatorBound] = []
+    for i, (callee, count, spent) in enumerate(path.calls):
+        index = indices[i] if len(indices) == len(path.calls) else None
+        name = label = code.function_at(callee)[2]
+        operator = compiled.summary.operator(index) if index is not None else None
+        if operator is not None:
+            name, label = operator.name, operator.label
+        cost = round(spent) if has_cycles else None
+        operators.append(OperatorBound(index, name, label, count, cost))
+    return tuple(operators)
 
 
 def _known_words(
