@@ -15,7 +15,7 @@ from firmwright.targets.path_analysis import WorstPath
 
 
 def test_a_measurement_above_the_bound_is_explained_by_the_counter() -> None:
-    stack, path = StackUsage("run", 8, ()), WorstPath(117_943, 0.0, (), {})
+    stack, path = StackUsage("run", 8, ()), WorstPath(117_943, 0.0, (), {}, {})
     bound = TimeBound("digits", "b", 117_943, None, (), stack, path)
     text = " ".join(format_summary(bound, None, 40).split())
     assert "steps of 40, so it may show up to 40 more" in text
