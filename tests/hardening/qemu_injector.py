@@ -117,6 +117,28 @@ class CorruptedFirmware(Closeable):
 
     def inject(self, rng: np.random.Generator, flip: Flip) -> Effect:
         """Run with a flip at a random time; return the effect."""
+        effect = self._attempt(lambda: self._interrupted(rng, flip))
+        if effect in (Effect.FAULT, Effect.TIMEOUT):
+            self._restart()
+        return effect
+
+    def run(self) -> Effect:
+        """Run without a flip."""
+
+        def uninterrupted() -> Effect:
+            self._call(0)
+            return self._effect(self.stub.wait(_TIME_LIMIT_S))
+
+        return self._attempt(uninterrupted)
+
+    def _attempt(self, run: Callable[[], Effect]) -> Effect:
+        """Return the effect; QEMU ends if a fault occurs in the handler of a fault."""
+        try:
+            return run()
+        except DeviceError:
+            return Effect.FAULT
+
+    def _interrupted(self, rng: np.random.Generator, flip: Flip) -> Effect:
         self._call(int(rng.integers(1, self.ticks)))
         self.stub.wait(_STOP_S)
         flip(self)
@@ -126,15 +148,7 @@ class CorruptedFirmware(Closeable):
             # The timer had expired again before it was stopped.
             self._leave_handler()
             has_stopped = self.stub.wait(_TIME_LIMIT_S)
-        effect = self._effect(has_stopped)
-        if effect in (Effect.FAULT, Effect.TIMEOUT):
-            self._restart()
-        return effect
-
-    def run(self) -> Effect:
-        """Run without a flip."""
-        self._call(0)
-        return self._effect(self.stub.wait(_TIME_LIMIT_S))
+        return self._effect(has_stopped)
 
     def restore(self) -> None:
         """Start again unless a run without a flip has its right result."""

@@ -13,6 +13,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.flows.board.model_session import open_session
+from firmwright.flows.certify.bundle import CertifyRequest, write_bundle
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.reference_outputs import run_numpy_reference
@@ -153,7 +154,14 @@ def test_options_without_checks_are_refused(digits_path: Path) -> None:
         compile_for(model, harden=True, stream_input_rows=True)
 
 
-@pytest.mark.sampled(6)
+def test_a_proof_bundle_is_refused(corruptible: Corruptible, tmp_path: Path) -> None:
+    request = CertifyRequest(open_with=open_session, samples=[])
+    compiled = replace(corruptible.compiled, source=DIGITS.read_bytes())
+    with pytest.raises(UsageError, match="does not read hardened firmware"):
+        write_bundle(compiled, request, tmp_path / "bundle")
+
+
+@pytest.mark.deep
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     "options",

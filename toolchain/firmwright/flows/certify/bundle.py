@@ -135,6 +135,9 @@ def _read_graph(compiled: Compilation) -> checker.Graph:
     if not compiled.source or compiled.source[4:8] != b"TFL3":
         what = "the checker of proof bundles reads .tflite files only."
         raise UsageError(what, where=compiled.module.name, hint=hint)
+    if compiled.options.harden:
+        what = "the checker of proof bundles does not read hardened firmware."
+        raise UsageError(what, where=compiled.module.name, hint="leave out --harden.")
     try:
         graph = checker.Graph(compiled.source)
         checker.require_known(graph)
