@@ -217,9 +217,13 @@ class AotMainPrinter(StmtPrinter):
         body = without_constant_copies(self.context.module, body)
         self.used_names = set()
         collect_used_names(self.own(body), self.used_names)
+        # The pieces of a step each have their declarations: one of each suffices.
+        placed: dict[str, tir.DeclBuffer] = {}
         for node in traversal.statements(body):
             if _is_placed(node) and node.buffer.name in self.used_names:
-                self._declare_placed(node)
+                placed[node.buffer.name] = node
+        for node in placed.values():
+            self._declare_placed(node)
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
