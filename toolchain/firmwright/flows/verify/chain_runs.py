@@ -234,7 +234,8 @@ class ChainRun:
         """Yield the numbers of cases with differences, and these, by all checks."""
         inputs, expected = samples.inputs, samples.expected
         compiled = self._compiled(samples.module, self.target, pool)
-        guarded = insert_guard_bytes(compiled)
+        is_emulated = self.access_check is AccessCheck.EMULATOR
+        guarded = insert_guard_bytes(compiled, after_constants=is_emulated)
         sent = guarded.with_guards(inputs)
         actual, faults = self._checked_outputs(guarded, sent)
         for number, fault in _faults_by_case(compiled, faults):

@@ -1,4 +1,4 @@
-"""Firmware with guard bytes around all buffers and after all constants.
+"""Firmware with guard bytes around all buffers, and after all constants.
 
 Inputs set the bytes around buffers, and outputs show them.
 """
@@ -91,14 +91,22 @@ class GuardedFirmware:
         return firsts
 
 
-def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
+def insert_guard_bytes(
+    compiled: Compilation, *, after_constants: bool = False
+) -> GuardedFirmware:
     """Return the firmware with guard bytes around its buffers, as inputs and outputs.
+
+    With `after_constants`, they also follow each constant, in its array. Sanitizers
+    have bytes of their own behind arrays, and do not see accesses within one.
 
     In each pool, constants and states keep their place at the start. The rest of the
     pool, buffers and guards, is an input with random bytes and an output with the bytes
     after a run.
     """
-    module, moved = insert_redzones(_with_longer_constants(compiled.module))
+    module = compiled.module
+    if after_constants:
+        module = _with_longer_constants(module)
+    module, moved = insert_redzones(module)
     main = module.aot_main
     plan = module.memory_plan
     kept = {info.name for info in plan.buffers if info.kind in ("const", "state")}
