@@ -36,7 +36,7 @@ from tests.certify.planted_faults import (
 )
 
 IN_THE_GATE = 2
-IN_ALL = 11
+IN_ALL = 22
 RUNS = 32
 REACHED_MIN = 0.99
 ROOT = Path(__file__).parents[2]
