@@ -89,7 +89,9 @@ def driver(name: str, folder: Path) -> Any:
         "#include <stdint.h>\nuint32_t *word_at(uint32_t address);\n"
         "#define FWR_REG(address) (*(volatile uint32_t *)word_at(address))\n"
     )
-    source = PORTS / board.port / f"console_{board.console.driver}.c"
+    file = f"console_{board.console.driver}.c"
+    own = PORTS / board.port / file
+    source = own if own.is_file() else PORTS / file
     places = [
         f"-I{place}" for place in (folder, PORTS, PORTS.parent, PORTS / board.port)
     ]
