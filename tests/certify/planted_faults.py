@@ -129,6 +129,18 @@ def constant(bundle: BundleFiles, draw: Random) -> None:
     bundle.edit("image/firmware.elf", at, 1 << draw.randrange(8))
 
 
+def shift(bundle: BundleFiles, draw: Random) -> None:
+    """Weights that are all 0, as those of the model if they were shifted so far."""
+    claims = [claim for claim in bundle.claims("weights") if "left" in claim]
+    claim = draw.choice(claims)
+    claim["left"] = 32
+    image = checker.Firmware(bundle.files["image/firmware.elf"])
+    place, size = _symbol_place(image, claim["symbol"])
+    data = bytearray(bundle.files["image/firmware.elf"])
+    data[place : place + size] = bytes(size)
+    bundle.files["image/firmware.elf"] = bytes(data)
+
+
 # ---- in the model, which the firmware then does not compute --------------------------
 
 
@@ -303,6 +315,7 @@ KINDS: tuple[Plant, ...] = (
     instruction,
     multiplier,
     constant,
+    shift,
     model_constant,
     offset,
     size,
